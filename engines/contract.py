@@ -1,0 +1,414 @@
+"""What the supervisor and an engine's adapter say to each other.
+
+Values are frozen; unknown is ``None``, never 0; bytes are bytes and seconds are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+
+class EngineKind(StrEnum):
+    """A kind of inference server; the value is its name in configs."""
+
+    LLAMA_CPP = "llama.cpp"
+
+
+class Capability(StrEnum):
+    """What a model can be asked for."""
+
+    CHAT = "chat"
+    EMBEDDINGS = "embeddings"
+    RERANK = "rerank"
+
+
+class FailureKind(StrEnum):
+    """Why a process ended."""
+
+    OUT_OF_DEVICE_MEMORY = "OUT_OF_DEVICE_MEMORY"
+    OUT_OF_HOST_MEMORY = "OUT_OF_HOST_MEMORY"
+    MODEL_UNREADABLE = "MODEL_UNREADABLE"
+    MODEL_UNSUPPORTED = "MODEL_UNSUPPORTED"
+    BAD_ARGUMENT = "BAD_ARGUMENT"
+    ADDRESS_IN_USE = "ADDRESS_IN_USE"
+    MISSING_LIBRARY = "MISSING_LIBRARY"
+    INCOMPATIBLE_CPU = "INCOMPATIBLE_CPU"
+    INCOMPATIBLE_DRIVER = "INCOMPATIBLE_DRIVER"
+    DEVICE_LOST = "DEVICE_LOST"
+    ENGINE_ASSERT = "ENGINE_ASSERT"
+    CRASH = "CRASH"
+    KILLED = "KILLED"
+    UNKNOWN = "UNKNOWN"
+
+
+class Blame(StrEnum):
+    """What has to change before a retry can work."""
+
+    BUILD = "build"
+    MODEL = "model"
+    PLAN = "plan"
+    HOST = "host"
+    NOBODY = "nobody"
+
+
+class RunsHere(StrEnum):
+    """Whether a build can start on this host at all."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+class Health(StrEnum):
+    """What a readiness or liveness probe's answer means."""
+
+    READY = "ready"
+    LOADING = "loading"
+    SICK = "sick"
+
+
+class LogSignal(StrEnum):
+    """What a line of an engine's log announces; everything else is only kept."""
+
+    LISTENING = "listening"
+    MODEL_LOADED = "model_loaded"
+
+
+class EngineError(Exception):
+    """An engine's file or answer that can't be used; ``str()`` says why in words for the owner."""
+
+
+class ModelFileError(EngineError):
+    """A model file that can't be read: cut short, not of this format, or nonsense inside."""
+
+
+class SettingsError(EngineError):
+    """Launch settings that this engine refuses, such as an extra argument that opens a door."""
+
+
+class LaunchSettings(BaseModel):
+    """Base of each engine's launch settings: frozen, and unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMetadata:
+    """Facts read from a model's files.
+
+    Attributes:
+        format: file format, such as ``gguf``.
+        architecture: the engine's name for the network.
+        file_bytes: size of all files together.
+        tensor_bytes: size of the weights alone.
+        context_length: trained context in tokens.
+        pooling: how token vectors become one (``none``, ``mean``, ``cls``, ``last``, ``rank``).
+        fields: all scalar metadata of the header, for the memory estimate.
+    """
+
+    format: str
+    architecture: str
+    file_bytes: int
+    tensor_bytes: int
+    name: str | None = None
+    quantization: str | None = None
+    parameter_count: int | None = None
+    context_length: int | None = None
+    block_count: int | None = None
+    embedding_length: int | None = None
+    head_count: int | None = None
+    head_count_kv: tuple[int, ...] | None = None
+    key_length: int | None = None
+    value_length: int | None = None
+    vocabulary_size: int | None = None
+    pooling: str | None = None
+    causal: bool | None = None
+    has_chat_template: bool = False
+    split_count: int = 1
+    fields: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceListing:
+    """A build's own row for one device.
+
+    Attributes:
+        id: the build's name for it, such as ``CUDA0``.
+        name: the card's description.
+        kind: ``gpu``, ``accel``, ``remote``, ``software`` or ``unknown``.
+        usable: whether the engine can offload to it (0 MiB pseudo-devices can't be).
+    """
+
+    id: str
+    name: str
+    kind: str
+    total_bytes: int | None
+    free_bytes: int | None
+    usable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOutput:
+    """What a short command of a build printed; ``exit_code`` is None when it ran past its limit."""
+
+    exit_code: int | None
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True, slots=True)
+class BuildFacts:
+    """What a build says of itself.
+
+    Attributes:
+        version: one line, or None if it would not say.
+        flags: every option name that ``--help`` lists; None means unknown, so everything is passed.
+        devices: the listing, or None when it can't be trusted.
+    """
+
+    version: str | None
+    flags: frozenset[str] | None
+    devices: tuple[DeviceListing, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPackage:
+    """A Python package that carries an executable of this engine.
+
+    Attributes:
+        module: import name of the package; it is located, never imported.
+        executable: path of the executable inside the package's folder.
+        library_path: folder inside the package for ``LD_LIBRARY_PATH``; None if not needed.
+    """
+
+    name: str
+    module: str
+    executable: str
+    library_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where an engine listens: a Unix socket, or a loopback port."""
+
+    socket_path: Path | None = None
+    port: int | None = None
+
+    def __str__(self) -> str:
+        return f"unix:{self.socket_path}" if self.socket_path else f"127.0.0.1:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One decision of a plan, with its reason in words for the owner."""
+
+    choice: str
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEstimate:
+    """Predicted bytes in one pool; None where it is not known."""
+
+    weights: int | None = None
+    kv: int | None = None
+    compute: int | None = None
+    other: int | None = None
+
+    @property
+    def total(self) -> int | None:
+        """Sum of what is known, in bytes; None when nothing is."""
+        known = [part for part in (self.weights, self.kv, self.compute, self.other) if part is not None]
+        return sum(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDraft:
+    """The engine-neutral choices of a plan, before they become a command.
+
+    Attributes:
+        ctx_size: tokens that one request may use.
+        settings: the model's launch settings over the engine's defaults.
+    """
+
+    model_id: str
+    files: tuple[Path, ...]
+    metadata: ModelMetadata
+    settings: LaunchSettings
+    capabilities: frozenset[Capability]
+    threads: int | None
+    threads_batch: int | None
+    n_gpu_layers: int | None
+    ctx_size: int | None
+    slots: int
+    cache_type: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Arguments after the executable, and what could not be said to this build."""
+
+    argv: tuple[str, ...]
+    choices: tuple[Choice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """Every choice made to start one process, each with its reason.
+
+    Attributes:
+        executable: absolute path of the build's executable.
+        argv: arguments after it, without the endpoint, which is added at each launch.
+        env: environment on top of the minimal one; holds no secret.
+    """
+
+    model_id: str
+    engine: EngineKind
+    build: str
+    fingerprint: str
+    executable: Path
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    threads: int | None
+    threads_batch: int | None
+    n_gpu_layers: int | None
+    ctx_size: int | None
+    slots: int
+    cache_type: str | None
+    memory: Mapping[str, MemoryEstimate]
+    fits: bool
+    rationale: tuple[Choice, ...]
+    degraded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExitEvidence:
+    """All that is known of how a process ended; the input of ``engines.evidence.classify``.
+
+    Attributes:
+        engine: the engine's kind, by its public name.
+        exit_code, signal: at most one is set; both None when it could not be started, or still runs.
+        spawn_errno: errno of the failed start.
+        stopped_by_supervisor: it did not end by itself: its exit says nothing.
+        asked_to_stop: the supervisor had asked for the stop.
+        log: last lines of stdout and stderr, in order of arrival.
+        host_hints: lines read elsewhere: kernel log, cgroup counters.
+    """
+
+    engine: str
+    argv: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    platform: str = "linux"
+    exit_code: int | None = None
+    signal: int | None = None
+    spawn_errno: int | None = None
+    spawn_error: str | None = None
+    elapsed_seconds: float | None = None
+    reached_ready: bool = False
+    stopped_by_supervisor: bool = False
+    asked_to_stop: bool = False
+    log: tuple[str, ...] = ()
+    host_hints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why a process ended, what has to change, and whether its build can run here."""
+
+    kind: FailureKind
+    blames: Blame
+    runs_here: RunsHere
+    why: str
+
+
+class EngineAdapter(Protocol):
+    """All our knowledge of one engine. Stateless; every method is quick, pure, and never awaits."""
+
+    kind: ClassVar[EngineKind]
+    settings_type: ClassVar[type[LaunchSettings]]
+    model_suffixes: ClassVar[tuple[str, ...]]
+    executable_names: ClassVar[tuple[str, ...]]
+    known_packages: ClassVar[tuple[KnownPackage, ...]]
+    version_args: ClassVar[tuple[str, ...]]
+    help_args: ClassVar[tuple[str, ...]]
+    devices_args: ClassVar[tuple[str, ...]]
+    health_path: ClassVar[str]
+    slots_path: ClassVar[str | None]
+    socket_suffix: ClassVar[str | None]
+    api_key_variable: ClassVar[str | None]
+    pass_through_environment: ClassVar[tuple[str, ...]]
+
+    def parse_version(self, output: CommandOutput) -> str | None:
+        """The version in one line, or None."""
+        ...
+
+    def parse_flags(self, output: CommandOutput) -> frozenset[str] | None:
+        """Option names that the build knows, or None when it did not say."""
+        ...
+
+    def parse_devices(self, output: CommandOutput) -> tuple[DeviceListing, ...] | None:
+        """The device listing, or None when it can't be trusted."""
+        ...
+
+    def split_files(self, path: Path) -> tuple[Path, ...] | None:
+        """All parts of the model that ``path`` begins, in order; None if it is a later part.
+
+        Raises:
+            ModelFileError: a part is missing.
+        """
+        ...
+
+    def read_metadata(self, files: tuple[Path, ...]) -> ModelMetadata:
+        """Facts from the header of the model's files.
+
+        Raises:
+            ModelFileError: not a model, cut short, or nonsense inside.
+        """
+        ...
+
+    def capabilities(self, metadata: ModelMetadata, settings: LaunchSettings) -> frozenset[Capability]:
+        """What the model serves unless the config says so itself."""
+        ...
+
+    def estimate_memory(self, draft: PlanDraft) -> Mapping[str, MemoryEstimate]:
+        """Predicted bytes by pool."""
+        ...
+
+    def command(self, draft: PlanDraft, facts: BuildFacts) -> Command:
+        """The arguments for this plan on this build, without the endpoint.
+
+        Raises:
+            SettingsError: the settings ask for something that must not be passed.
+        """
+        ...
+
+    def endpoint_args(self, endpoint: Endpoint) -> tuple[str, ...]:
+        """Arguments that make the engine listen there."""
+        ...
+
+    def read_line(self, line: str) -> LogSignal | None:
+        """What a log line announces; called for each line, so a cheap test comes first."""
+        ...
+
+    def read_health(self, status: int, body: bytes) -> Health:
+        """What an answer of ``health_path`` means."""
+        ...
+
+    def prepare_generation(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The client's body as it is sent upstream: always a stream that reports progress."""
+        ...
+
+    def is_progress(self, data: bytes) -> bool:
+        """Whether an SSE data payload is a progress report that carries no content."""
+        ...
+
+    def busy_slots(self, body: bytes) -> int | None:
+        """Slots at work, from an answer of ``slots_path``; None if it can't be read."""
+        ...

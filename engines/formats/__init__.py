@@ -1,0 +1,1 @@
+"""Model file formats: header in, metadata out."""

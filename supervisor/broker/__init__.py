@@ -1,0 +1,1 @@
+"""Who may use what, and when: tickets, leases, denials."""

@@ -1,0 +1,1 @@
+"""Installed executables of engines: finding, fingerprinting, inspecting, choosing."""

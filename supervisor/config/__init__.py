@@ -1,0 +1,1 @@
+"""Config files: schema, loading, and what is wrong with them."""

@@ -1,0 +1,269 @@
+"""Typed events: what happened and why, with its arithmetic; logs, metrics and the event stream derive from them.
+
+Publishing is synchronous and never blocks: listeners are called in turn and must be quick; streams read a ring.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+from supervisor.clock import Clock
+
+Level = Literal["debug", "info", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events. ``level`` is how loudly the log says it."""
+
+    level: ClassVar[Level] = "info"
+
+    @classmethod
+    def name(cls) -> str:
+        """The class's name in snake case: ``InstanceReady`` is ``instance_ready``."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+    def facts(self) -> dict[str, Any]:
+        """The event's fields as plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonListening(Event):
+    """The socket is open."""
+
+    address: str
+    seconds_since_exec: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStopping(Event):
+    """No new requests; running ones get the drain time."""
+
+    reason: str
+    drain_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BuildFound(Event):
+    """A build was inspected and can be chosen."""
+
+    build: str
+    engine: str
+    executable: str
+    version: str | None
+    fingerprint: str
+    devices: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class BuildUnusable(Event):
+    """A configured or found build can't be used."""
+
+    level: ClassVar[Level] = "warning"
+    build: str
+    engine: str
+    executable: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFound(Event):
+    """A model can be asked for."""
+
+    model: str
+    files: int
+    file_bytes: int
+    serves: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelBroken(Event):
+    """A model is listed as broken and is not served."""
+
+    level: ClassVar[Level] = "warning"
+    model: str
+    path: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceChanged(Event):
+    """An instance went from one state to another."""
+
+    instance: str
+    model: str
+    old: str
+    new: str
+    reason: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMade(Event):
+    """A launch was planned; ``choices`` are (choice, value, reason)."""
+
+    model: str
+    build: str
+    choices: tuple[tuple[str, Any, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadsOverBudget(Event):
+    """An explicit thread number is above what this process may use."""
+
+    level: ClassVar[Level] = "warning"
+    model: str
+    threads: int
+    budget: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchStarted(Event):
+    """A process was started."""
+
+    instance: str
+    model: str
+    launch: str
+    pid: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchReady(Event):
+    """A launch answers."""
+
+    instance: str
+    model: str
+    launch: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchExited(Event):
+    """A process ended; ``planned`` when we had asked for it."""
+
+    instance: str
+    model: str
+    launch: str
+    phase: str
+    exit_code: int | None
+    signal: int | None
+    kind: str
+    blames: str
+    why: str
+    planned: bool
+    log: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestQueued(Event):
+    """A request waits for a slot or a load."""
+
+    level: ClassVar[Level] = "debug"
+    request_id: str
+    model: str
+    caller: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLeased(Event):
+    """A request got its slot."""
+
+    level: ClassVar[Level] = "debug"
+    request_id: str
+    model: str
+    instance: str
+    slot: int
+    queue_seconds: float
+    load_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestDenied(Event):
+    """A request was refused, with the arithmetic."""
+
+    level: ClassVar[Level] = "warning"
+    request_id: str
+    model: str
+    caller: str
+    code: str
+    why: str
+    waited_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFinished(Event):
+    """An HTTP request ended. ``outcome``: ``ok``, ``error``, ``client_left`` or ``upstream_died``."""
+
+    request_id: str
+    method: str
+    path: str
+    model: str | None
+    caller: str
+    status: int
+    outcome: str
+    seconds: float
+    first_byte_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotStuck(Event):
+    """A slot was not seen idle in time after its client left."""
+
+    level: ClassVar[Level] = "warning"
+    instance: str
+    model: str
+    slot: int
+    waited_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StateFileUnusable(Event):
+    """A state file was set aside; the daemon goes on without it."""
+
+    level: ClassVar[Level] = "warning"
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One published event: its number (from 1, this run), the wall time, the event."""
+
+    number: int
+    at: float
+    event: Event
+
+
+class EventBus:
+    """Hands each event to every listener at once, and keeps the last ones for late readers."""
+
+    def __init__(self, clock: Clock, keep: int = 2048) -> None:
+        self._clock = clock
+        self._records: deque[Record] = deque(maxlen=keep)
+        self._listeners: list[Callable[[Record], None]] = []
+        self._number = 0
+
+    def publish(self, event: Event) -> None:
+        """Number the event, keep it, and call every listener. Never blocks."""
+        self._number += 1
+        record = Record(self._number, self._clock.wall(), event)
+        self._records.append(record)
+        for listener in tuple(self._listeners):
+            listener(record)
+
+    def listen(self, listener: Callable[[Record], None]) -> Callable[[], None]:
+        """Call ``listener`` for each event from now on; call the answer to stop."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def since(self, number: int) -> list[Record]:
+        """Kept records after ``number``, oldest first."""
+        return [record for record in self._records if record.number > number]

@@ -1,0 +1,1 @@
+"""The one address: HTTP in, engine out, errors in each API's form."""

@@ -1,0 +1,1 @@
+"""Pure translation between what engines stream and what clients asked for."""

@@ -1,0 +1,1 @@
+"""One model's engine over its launches: life cycle, readiness, stopping."""

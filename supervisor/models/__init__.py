@@ -1,0 +1,1 @@
+"""The models that clients can ask for."""

@@ -1,0 +1,1 @@
+"""From frozen values to a frozen launch plan. Never reads a file, a clock or a socket."""

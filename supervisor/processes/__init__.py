@@ -1,0 +1,1 @@
+"""Child processes: spawning, signals, reaping, their output. Knows no engine."""

@@ -1,0 +1,1 @@
+"""Logs, metrics and the event stream, all derived from events."""
