@@ -88,6 +88,10 @@ class ModelFileError(EngineError):
     """A model file that can't be read: cut short, not of this format, or nonsense inside."""
 
 
+class NotAModelError(ModelFileError):
+    """A sound file that is no model of its own: a projector, an adapter, an importance matrix."""
+
+
 class SettingsError(EngineError):
     """Launch settings that this engine refuses, such as an extra argument that opens a door."""
 
@@ -141,8 +145,9 @@ class DeviceListing:
     Attributes:
         id: the build's name for it, such as ``CUDA0``.
         name: the card's description.
-        kind: ``gpu``, ``accel``, ``remote``, ``software`` or ``unknown``.
+        kind: ``gpu``, ``accel``, ``remote`` or ``unknown``.
         usable: whether the engine can offload to it (0 MiB pseudo-devices can't be).
+        software: the CPU in disguise, such as llvmpipe: used only when a model names it.
     """
 
     id: str
@@ -151,6 +156,7 @@ class DeviceListing:
     total_bytes: int | None
     free_bytes: int | None
     usable: bool = True
+    software: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +240,9 @@ class PlanDraft:
     """The engine-neutral choices of a plan, before they become a command.
 
     Attributes:
-        ctx_size: tokens that one request may use.
         settings: the model's launch settings over the engine's defaults.
+        devices: the build's device names to use; empty: none; None: left to the engine.
+        ctx_size: tokens that one request may use.
     """
 
     model_id: str
@@ -245,6 +252,7 @@ class PlanDraft:
     capabilities: frozenset[Capability]
     threads: int | None
     threads_batch: int | None
+    devices: tuple[str, ...] | None
     n_gpu_layers: int | None
     ctx_size: int | None
     slots: int
@@ -267,6 +275,8 @@ class LaunchPlan:
         executable: absolute path of the build's executable.
         argv: arguments after it, without the endpoint, which is added at each launch.
         env: environment on top of the minimal one; holds no secret.
+        degraded: what was given up to fit.
+        warnings: what was asked for and costs.
     """
 
     model_id: str
@@ -286,6 +296,7 @@ class LaunchPlan:
     fits: bool
     rationale: tuple[Choice, ...]
     degraded: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,8 +384,12 @@ class EngineAdapter(Protocol):
         """
         ...
 
-    def capabilities(self, metadata: ModelMetadata, settings: LaunchSettings) -> frozenset[Capability]:
+    def capabilities(self, metadata: ModelMetadata) -> frozenset[Capability]:
         """What the model serves unless the config says so itself."""
+        ...
+
+    def own_threads(self, settings: LaunchSettings) -> bool:
+        """Whether the user's extra arguments set the thread count, so that the plan says nothing."""
         ...
 
     def estimate_memory(self, draft: PlanDraft) -> Mapping[str, MemoryEstimate]:

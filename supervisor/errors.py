@@ -8,7 +8,7 @@
     ├── PlanError        no build, or no plan that fits
     ├── InstanceError    the engine did not start, or gave up
     ├── AdmissionError   the queue is full, the wait was too long, the daemon drains
-    ├── UpstreamError    the engine died or went silent during a request
+    ├── UpstreamError    the engine died, went silent, or refused a request
     ├── PeerError        a paired machine refused or is gone
     └── CallerError      the request itself is wrong
 
@@ -39,7 +39,7 @@ class ConfigError(SupervisorError):
 
 
 class ModelError(SupervisorError):
-    """``model_not_found model_broken capability_not_served``."""
+    """``models_unknown model_not_found model_broken capability_not_served``."""
 
 
 class PlanError(SupervisorError):
@@ -55,7 +55,7 @@ class AdmissionError(SupervisorError):
 
 
 class UpstreamError(SupervisorError):
-    """``upstream_died upstream_timeout upstream_unreachable``."""
+    """``upstream_died upstream_timeout upstream_unreachable upstream_refused``."""
 
 
 class PeerError(SupervisorError):

@@ -92,6 +92,26 @@ class ModelBroken(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ModelPathSkipped(Event):
+    """A folder or file was left out of the search for models."""
+
+    level: ClassVar[Level] = "warning"
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelNameTaken(Event):
+    """Two models want one name: ``kept`` has it, ``dropped`` does not; each is a model's id or a path."""
+
+    level: ClassVar[Level] = "warning"
+    name_wanted: str
+    kept: str
+    dropped: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceChanged(Event):
     """An instance went from one state to another."""
 
@@ -113,13 +133,11 @@ class PlanMade(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadsOverBudget(Event):
-    """An explicit thread number is above what this process may use."""
+class PlanWarning(Event):
+    """A plan does what it was told, and what that costs."""
 
     level: ClassVar[Level] = "warning"
     model: str
-    threads: int
-    budget: int
     reason: str
 
 
@@ -211,6 +229,16 @@ class RequestFinished(Event):
     outcome: str
     seconds: float
     first_byte_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class InternalError(Event):
+    """A bug: an exception that nobody expected, with its traceback. The client heard only the request's id."""
+
+    level: ClassVar[Level] = "error"
+    request_id: str
+    error: str
+    traceback: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,25 @@ from supervisor.errors import ConfigError
 _LOCK_NAME = "lock"
 
 
+def make_private_folder(folder: Path) -> None:
+    """Make a folder that only this user can enter, or see that it is one.
+
+    Raises:
+        ConfigError: ``runtime_dir_unusable``: a file, another user's, or open to others and not ours to close.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.stat().st_uid != os.geteuid():
+            raise PermissionError(1, "it belongs to another user")
+        folder.chmod(0o700)
+    except OSError as error:
+        raise ConfigError(
+            "runtime_dir_unusable",
+            f"runtime_dir {folder} can't be used: {error.strerror}. Name another folder as runtime_dir.",
+            path=str(folder),
+        ) from error
+
+
 class StateLock:
     """An exclusive lock on a state folder; held until ``release`` or the end of the process."""
 
