@@ -1,0 +1,179 @@
+"""One launch from its plan to its end: prepare, spawn, wait until ready, wait for the end, leave nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from engines.contract import EngineAdapter, LaunchPlan
+from supervisor.clock import Clock
+from supervisor.errors import InstanceError
+from supervisor.events import EventBus, LaunchReady, LaunchStarted
+from supervisor.instances.exit_report import LOG_LINES, Ending, ExitReport, explain
+from supervisor.instances.launch import Launch, LaunchTicket, prepare_ticket
+from supervisor.instances.probes import ReadinessSignals, wait_until_ready
+from supervisor.instances.race import first_of
+from supervisor.models.catalog import ModelEntry
+from supervisor.processes.child_process import ChildProcess, Exit, SpawnFailed, SpawnSpec, spawn
+from supervisor.processes.progress import StallWatch, read_progress
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptTools:
+    """What one launch needs of the outside; seconds where times are meant."""
+
+    instance_id: str
+    adapter: EngineAdapter
+    prepare: Callable[[ModelEntry], Awaitable[LaunchPlan]]
+    environment: Callable[[EngineAdapter, LaunchPlan, str], dict[str, str]]
+    runtime_dir: Path
+    clock: Clock
+    bus: EventBus
+    stall_timeout: float
+    stop_grace: float
+
+
+class Attempt:
+    """One launch.
+
+    Attributes:
+        launch_id: its id, once there is one.
+        stalled: why the load was given up, if it was.
+    """
+
+    def __init__(self, entry: ModelEntry, tools: AttemptTools, generation: int) -> None:
+        self.launch_id = ""
+        self.stalled: InstanceError | None = None
+        self._entry = entry
+        self._tools = tools
+        self._generation = generation
+        self._signals = ReadinessSignals(tools.adapter)
+        self._stall = StallWatch(tools.clock.monotonic())
+        self._began = tools.clock.monotonic()
+        self._ready_at: float | None = None
+
+    async def prepare(self, stop: anyio.Event) -> LaunchPlan | None:
+        """The plan; None when ``stop`` came first.
+
+        Raises:
+            SupervisorError: there is no build, or no plan that fits.
+        """
+        plans: list[LaunchPlan] = []
+
+        async def plan() -> None:
+            plans.append(await self._tools.prepare(self._entry))
+
+        await first_of(plan=plan, stop=stop.wait)
+        return plans[0] if plans else None
+
+    async def run(
+        self,
+        plan: LaunchPlan,
+        stop: anyio.Event,
+        became_ready: Callable[[Launch], None],
+        stopping: Callable[[], None],
+    ) -> ExitReport:
+        """Spawn and stay until the process has ended and nothing of it is left.
+
+        ``became_ready`` and ``stopping`` are called in the same sync step as what they announce.
+        """
+        tools = self._tools
+        ticket = prepare_ticket(tools.adapter, tools.runtime_dir)
+        self.launch_id = ticket.id
+        try:
+            child = await spawn(self._spec(plan, ticket), on_line=self._signals.read_line)
+        except SpawnFailed as error:
+            return explain(plan, self._ending("starting", None, log=(), planned=False, spawn=error))
+        launch = Launch(ticket, plan, tools.instance_id, self._generation, child.pid)
+        tools.bus.publish(LaunchStarted(tools.instance_id, self._entry.id, launch.id, child.pid, self._generation))
+        reports: list[ExitReport] = []
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(child.run)
+            try:
+                reports.append(await self._live(child, launch, stop, became_ready, stopping))
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await child.stop(0.0)
+                    await launch.aclose()
+                tasks.cancel_scope.cancel()
+        return reports[0]
+
+    async def _live(
+        self,
+        child: ChildProcess,
+        launch: Launch,
+        stop: anyio.Event,
+        became_ready: Callable[[Launch], None],
+        stopping: Callable[[], None],
+    ) -> ExitReport:
+        async def ready() -> None:
+            limit = self._tools.stall_timeout
+            await wait_until_ready(launch, self._tools.adapter, self._signals, self._watch(child), limit)
+
+        try:
+            outcome = await first_of(exited=child.exited.wait, stop=stop.wait, ready=ready)
+        except InstanceError as error:
+            self.stalled = error
+            outcome = "stalled"
+        if outcome == "ready":
+            self._ready_at = self._tools.clock.monotonic()
+            became_ready(launch)
+            seconds = self._ready_at - self._began
+            self._tools.bus.publish(LaunchReady(self._tools.instance_id, self._entry.id, launch.id, seconds))
+            outcome = await first_of(exited=child.exited.wait, stop=stop.wait)
+        phase = "ready" if self._ready_at is not None else "starting"
+        planned = outcome == "stop"
+        if planned:
+            stopping()
+        ended_itself = child.exit is not None
+        with anyio.CancelScope(shield=True):
+            status = await child.stop(self._tools.stop_grace if planned else 0.0)
+        failed = child.exec_failure
+        ending = self._ending(
+            "stopping" if planned else phase,
+            status,
+            log=child.tail.lines(LOG_LINES),
+            planned=planned,
+            by_itself=ended_itself,
+            spawn=failed,
+        )
+        return explain(launch.plan, ending)
+
+    def _spec(self, plan: LaunchPlan, ticket: LaunchTicket) -> SpawnSpec:
+        adapter = self._tools.adapter
+        argv = (str(plan.executable), *plan.argv, *adapter.endpoint_args(ticket.endpoint))
+        return SpawnSpec(argv=argv, env=self._tools.environment(adapter, plan, ticket.api_key))
+
+    def _watch(self, child: ChildProcess) -> Callable[[], float]:
+        def standing_still() -> float:
+            return self._stall.observe(self._tools.clock.monotonic(), read_progress(child.pid), child.tail.byte_count)
+
+        return standing_still
+
+    def _ending(
+        self,
+        phase: str,
+        status: Exit | None,
+        *,
+        log: tuple[str, ...],
+        planned: bool,
+        by_itself: bool = True,
+        spawn: SpawnFailed | None = None,
+    ) -> Ending:
+        now = self._tools.clock.monotonic()
+        return Ending(
+            phase="ready" if phase == "ready" else "stopping" if phase == "stopping" else "starting",
+            exit_code=status.code if status and not spawn else None,
+            signal=status.signal if status and not spawn else None,
+            log=log,
+            at=self._tools.clock.wall(),
+            elapsed=now - self._began,
+            ready_for=None if self._ready_at is None else now - self._ready_at,
+            planned=planned,
+            stopped_by_supervisor=not by_itself,
+            spawn_errno=spawn.errno if spawn else None,
+            spawn_error=spawn.text if spawn else None,
+        )

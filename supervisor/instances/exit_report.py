@@ -1,0 +1,96 @@
+"""How a launch ended, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engines.contract import ExitEvidence, LaunchPlan, Verdict
+from engines.evidence import classify
+
+Phase = Literal["starting", "ready", "stopping"]
+
+# Failures that the same plan on the same build meets again: no retry helps.
+_HOPELESS = frozenset(
+    {
+        "BAD_ARGUMENT",
+        "MODEL_UNREADABLE",
+        "MODEL_UNSUPPORTED",
+        "MISSING_LIBRARY",
+        "INCOMPATIBLE_CPU",
+        "INCOMPATIBLE_DRIVER",
+    }
+)
+LOG_LINES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class ExitReport:
+    """One ended launch; ``planned`` when we had asked for the stop."""
+
+    phase: Phase
+    exit_code: int | None
+    signal: int | None
+    verdict: Verdict
+    planned: bool
+    log: tuple[str, ...]
+    at: float
+    ready_for: float | None
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether the same start would end the same way."""
+        return self.phase == "starting" and self.verdict.kind in _HOPELESS
+
+    @property
+    def ending(self) -> str:
+        """``exit code 1`` or ``signal 9``."""
+        if self.signal is not None:
+            return f"signal {self.signal}"
+        return "no start" if self.exit_code is None else f"exit code {self.exit_code}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The raw facts of an end, before they are explained."""
+
+    phase: Phase
+    exit_code: int | None
+    signal: int | None
+    log: tuple[str, ...]
+    at: float
+    elapsed: float
+    ready_for: float | None
+    planned: bool
+    stopped_by_supervisor: bool
+    spawn_errno: int | None = None
+    spawn_error: str | None = None
+
+
+def explain(plan: LaunchPlan, ending: Ending) -> ExitReport:
+    """Classify the end of a launch."""
+    evidence = ExitEvidence(
+        engine=plan.engine.value,
+        argv=(str(plan.executable), *plan.argv),
+        env=plan.env,
+        exit_code=ending.exit_code,
+        signal=ending.signal,
+        spawn_errno=ending.spawn_errno,
+        spawn_error=ending.spawn_error,
+        elapsed_seconds=ending.elapsed,
+        reached_ready=ending.ready_for is not None,
+        stopped_by_supervisor=ending.stopped_by_supervisor,
+        asked_to_stop=ending.planned,
+        log=ending.log,
+    )
+    verdict = classify(evidence)
+    return ExitReport(
+        phase=ending.phase,
+        exit_code=ending.exit_code,
+        signal=ending.signal,
+        verdict=verdict,
+        planned=ending.planned,
+        log=ending.log,
+        at=ending.at,
+        ready_for=ending.ready_for,
+    )

@@ -1,0 +1,84 @@
+"""All instances: one for every model that was ever asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+
+from engines.contract import EngineAdapter
+from supervisor.instances.instance import Instance, InstanceLimits, InstanceTools
+from supervisor.instances.launch import Launch
+from supervisor.instances.lifecycle import InstanceState
+from supervisor.models.catalog import ModelEntry
+
+AT_REST = (InstanceState.STOPPED, InstanceState.FAILED, InstanceState.BACKOFF)
+
+ToolsFor = Callable[[ModelEntry, Callable[[Instance], None]], InstanceTools]
+
+
+class Fleet:
+    """Makes an instance when its model is first asked for, and runs it; ``run`` must be running."""
+
+    def __init__(self, tools_for: ToolsFor, limits: InstanceLimits) -> None:
+        self._tools_for = tools_for
+        self._limits = limits
+        self._instances: dict[str, Instance] = {}
+        self._tools: dict[str, InstanceTools] = {}
+        self._observers: list[Callable[[Instance], None]] = []
+        self._tasks: TaskGroup | None = None
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Run every instance; when cancelled, their engines are stopped first."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            task_status.started()
+            await anyio.sleep_forever()
+
+    def observe(self, observer: Callable[[Instance], None]) -> None:
+        """Call ``observer`` in the same sync step as each change of an instance's state."""
+        self._observers.append(observer)
+
+    def instance(self, entry: ModelEntry) -> Instance:
+        """The model's instance, made now if this is the first request for it."""
+        known = self._instances.get(entry.id)
+        if known is not None:
+            return known
+        if self._tasks is None:
+            raise AssertionError("the fleet is not running")
+        tools = self._tools_for(entry, self._changed)
+        instance = Instance(entry, tools, self._limits)
+        self._instances[entry.id] = instance
+        self._tools[entry.id] = tools
+        self._tasks.start_soon(instance.run, name=f"instance {instance.id}")
+        return instance
+
+    def instances(self) -> tuple[Instance, ...]:
+        """Every instance, oldest first."""
+        return tuple(self._instances.values())
+
+    def adapter(self, entry: ModelEntry) -> EngineAdapter:
+        """The adapter of the model's engine."""
+        return self._tools[entry.id].adapter
+
+    def launch_of(self, model_id: str) -> Launch | None:
+        """The launch that serves a model now, if any."""
+        instance = self._instances.get(model_id)
+        return instance.launch if instance is not None and instance.is_ready else None
+
+    def drain(self) -> None:
+        """No instance takes new requests."""
+        for instance in self._instances.values():
+            instance.drain()
+
+    async def stop_all(self, reason: str) -> None:
+        """Stop every engine, at once, and wait until all have ended."""
+        for instance in self._instances.values():
+            instance.request_stop(reason)
+        for instance in self._instances.values():
+            await instance.until(*AT_REST)
+
+    def _changed(self, instance: Instance) -> None:
+        for observer in self._observers:
+            observer(instance)

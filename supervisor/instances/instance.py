@@ -1,0 +1,328 @@
+"""One model's engine over its launches: the owner of its state, its process and its restarts.
+
+Others read properties and call ``want``, ``stop`` and ``drain``; only ``run`` changes the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+from anyio.abc import TaskStatus
+
+from engines.contract import EngineAdapter, LaunchPlan
+from supervisor.clock import Clock
+from supervisor.errors import InstanceError, SupervisorError
+from supervisor.events import EventBus, InstanceChanged, LaunchExited
+from supervisor.instances.attempt import Attempt, AttemptTools
+from supervisor.instances.exit_report import ExitReport
+from supervisor.instances.launch import Launch
+from supervisor.instances.lifecycle import InstanceState, Trigger, advance
+from supervisor.instances.restart_policy import RestartLimits, after_exit
+from supervisor.models.catalog import ModelEntry
+
+_STATE, _DO = InstanceState, Trigger
+# SDKs obey Retry-After blindly, so it is never more than a minute.
+_LONGEST_RETRY_AFTER = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceLimits:
+    """Seconds of ``supervision``: stall of a load, grace of a stop, and the restart settings."""
+
+    stall_timeout: float = 60.0
+    stop_grace: float = 5.0
+    restart: RestartLimits = field(default_factory=RestartLimits)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceTools:
+    """What an instance needs of the outside.
+
+    Attributes:
+        prepare: chooses a build and makes the plan; raises SupervisorError.
+        environment: a child's whole environment for a plan and its key.
+        runtime_dir: where sockets go.
+        changed: called in the same sync step as each change of state.
+    """
+
+    adapter: EngineAdapter
+    prepare: Callable[[ModelEntry], Awaitable[LaunchPlan]]
+    environment: Callable[[EngineAdapter, LaunchPlan, str], dict[str, str]]
+    runtime_dir: Path
+    clock: Clock
+    bus: EventBus
+    changed: Callable[[Instance], None]
+
+
+class _Awaited:
+    """Someone who waits for a state; remembers the first one that was reached."""
+
+    def __init__(self, states: tuple[InstanceState, ...]) -> None:
+        self.event = anyio.Event()
+        self.reached: InstanceState | None = None
+        self._states = states
+
+    def look(self, state: InstanceState) -> None:
+        if self.reached is None and state in self._states:
+            self.reached = state
+            self.event.set()
+
+
+class Instance:
+    """See the module. ``run`` must be running for anything to happen."""
+
+    def __init__(self, entry: ModelEntry, tools: InstanceTools, limits: InstanceLimits) -> None:
+        self.entry = entry
+        self.id = f"{entry.id}-1"
+        self.state = InstanceState.STOPPED
+        self.since = tools.clock.wall()
+        self.generation = 0
+        self.plan: LaunchPlan | None = None
+        self.launch: Launch | None = None
+        self.last_exit: ExitReport | None = None
+        self.failure: SupervisorError | None = None
+        self._tools = tools
+        self._limits = limits
+        self._wanted = False
+        self._draining = False
+        self._wake = anyio.Event()
+        self._stop = anyio.Event()
+        self._waiting: list[_Awaited] = []
+        self._stop_reason = ""
+        self._failures: tuple[float, ...] = ()
+        self._retry_at = 0.0
+        self._load_began = self._load_ended = 0.0
+
+    @property
+    def model_id(self) -> str:
+        """The id of the model that it serves."""
+        return self.entry.id
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its engine answers."""
+        return self.state is _STATE.READY
+
+    @property
+    def accepting(self) -> bool:
+        """READY, not draining, and not asked to stop."""
+        return self.is_ready and not self._draining and not self._stop.is_set()
+
+    @property
+    def slots(self) -> int:
+        """Requests it serves at once; 0 before its first plan."""
+        return self.plan.slots if self.plan else 0
+
+    @property
+    def can_start(self) -> bool:
+        """Whether wanting it can help now: FAILED only after its time, so that a broken model costs nothing."""
+        return self.state is not _STATE.FAILED or self._tools.clock.monotonic() >= self._retry_at
+
+    def retry_after(self) -> float:
+        """Seconds until another start makes sense, 1 to 60."""
+        return min(_LONGEST_RETRY_AFTER, max(1.0, self._retry_at - self._tools.clock.monotonic()))
+
+    def current_launch(self) -> Launch:
+        """The launch that is READY.
+
+        Raises:
+            AssertionError: it is not: a bug in the caller.
+        """
+        if self.launch is None or not self.is_ready:
+            raise AssertionError(f"{self.id} is {self.state}")
+        return self.launch
+
+    def load_overlap(self, since: float) -> float:
+        """Seconds that someone who came at ``since`` waited for the current launch to load."""
+        return max(0.0, self._load_ended - max(since, self._load_began))
+
+    def want(self) -> bool:
+        """Ask for it to run; true when this call is what starts it. The wish outlives a stop that is under way."""
+        if self._wanted or not self.can_start:
+            return False
+        self._wanted = True
+        self._wake.set()
+        return self._stop.is_set() or self.state in {_STATE.STOPPED, _STATE.FAILED, _STATE.BACKOFF, _STATE.STOPPING}
+
+    def forgive(self) -> None:
+        """Forget past failures: an operator asks for another start."""
+        self._failures, self._retry_at = (), 0.0
+
+    def drain(self) -> None:
+        """Take no new requests; running ones go on."""
+        self._draining = True
+
+    def request_stop(self, reason: str) -> None:
+        """Stop it, without waiting for the end."""
+        self._wanted = False
+        self._stop_reason = reason
+        self._stop.set()
+        self._wake.set()
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Serve wishes until cancelled; a running engine is then stopped."""
+        task_status.started()
+        while True:
+            await self._until_wanted()
+            self._draining = False
+            self._move("wanted", _DO.START)
+            await self._launch_once()
+            while self.state is _STATE.BACKOFF:
+                await self._back_off()
+
+    async def _until_wanted(self) -> None:
+        while not self._wanted:
+            if self._stop.is_set():
+                self._stop = anyio.Event()
+                if self.state is _STATE.FAILED:
+                    self.failure = None
+                    self._move(self._stop_reason, _DO.STOP)
+            self._wake = anyio.Event()
+            await self._wake.wait()
+        self._stop = anyio.Event()  # whoever wanted it came after whoever stopped it
+
+    async def _launch_once(self) -> None:
+        """STARTING to STOPPED, BACKOFF or FAILED."""
+        self._load_began = self._tools.clock.monotonic()
+        attempt = Attempt(self.entry, self._attempt_tools(), self.generation + 1)
+        try:
+            self.plan = await attempt.prepare(self._stop)
+        except SupervisorError as error:
+            self._give_up(error, retry_in=0.0)
+            return
+        if self.plan is None:
+            self._stopped()
+            return
+        self.generation += 1
+        report = await attempt.run(self.plan, self._stop, self._became_ready, self._stopping)
+        self.launch = None
+        self._ended(report, attempt)
+
+    def _attempt_tools(self) -> AttemptTools:
+        tools, limits = self._tools, self._limits
+        return AttemptTools(
+            instance_id=self.id,
+            adapter=tools.adapter,
+            prepare=tools.prepare,
+            environment=tools.environment,
+            runtime_dir=tools.runtime_dir,
+            clock=tools.clock,
+            bus=tools.bus,
+            stall_timeout=limits.stall_timeout,
+            stop_grace=limits.stop_grace,
+        )
+
+    def _became_ready(self, launch: Launch) -> None:
+        self.launch = launch
+        self.failure = None
+        self._load_ended = self._tools.clock.monotonic()
+        self._move("answers", _DO.BECAME_READY)
+
+    def _stopping(self) -> None:
+        self._move(self._stop_reason, _DO.STOP)
+
+    def _stopped(self) -> None:
+        """It was asked to stop before there was a process."""
+        self._move(self._stop_reason, _DO.STOP)
+        self._after_stop()
+        self._move("nothing had been started", _DO.EXITED)
+
+    def _after_stop(self) -> None:
+        self._stop = anyio.Event()
+        self._failures = ()
+
+    def _ended(self, report: ExitReport, attempt: Attempt) -> None:
+        self.last_exit = report
+        self._publish_exit(report, attempt.launch_id)
+        if self.state is _STATE.STOPPING:
+            self._after_stop()
+            self._move("stopped", _DO.EXITED)
+            return
+        now = self._tools.clock.monotonic()
+        decision = after_exit(self._limits.restart, self._failures, now, report.ready_for)
+        self._failures = decision.failures
+        error = _failure(self.entry, report, attempt.stalled)
+        if report.hopeless:
+            self._give_up(error, self._limits.restart.longest)
+        elif decision.gave_up:
+            self._give_up(error, decision.delay)
+        else:
+            self.failure = error
+            self._retry_at = now + decision.delay
+            self._wanted = False
+            self._move(f"{report.ending}: {report.verdict.why}; {decision.reason}", _DO.EXITED)
+
+    def _give_up(self, error: SupervisorError, retry_in: float) -> None:
+        """STARTING or READY to FAILED in one step; whoever waits is told why."""
+        self.failure = error
+        self._retry_at = self._tools.clock.monotonic() + retry_in
+        self._wanted = False
+        self._move(error.message, _DO.EXITED, _DO.GAVE_UP)
+
+    async def _back_off(self) -> None:
+        """Wait out the delay; then start again if anyone wants it, else rest."""
+        delay = max(0.0, self._retry_at - self._tools.clock.monotonic())
+        with anyio.move_on_after(delay):
+            await self._stop.wait()
+        if self._stop.is_set() or not self._wanted:
+            reason = self._stop_reason if self._stop.is_set() else "nobody waits for it"
+            self._stop = anyio.Event()
+            self._move(reason, _DO.STOP)
+            return
+        self._move("another try", _DO.RETRY)
+        await self._launch_once()
+
+    def _publish_exit(self, report: ExitReport, launch_id: str) -> None:
+        verdict = report.verdict
+        self._tools.bus.publish(
+            LaunchExited(
+                instance=self.id,
+                model=self.model_id,
+                launch=launch_id,
+                phase=report.phase,
+                exit_code=report.exit_code,
+                signal=report.signal,
+                kind=verdict.kind,
+                blames=verdict.blames,
+                why=verdict.why,
+                planned=report.planned,
+                log=report.log,
+            )
+        )
+
+    def _move(self, reason: str, *triggers: Trigger) -> None:
+        """One or more arrows in one sync step; observers see the last state only."""
+        old = self.state
+        for trigger in triggers:
+            self.state = advance(self.state, trigger)
+        self.since = self._tools.clock.wall()
+        self._tools.bus.publish(
+            InstanceChanged(self.id, self.model_id, old.value, self.state.value, reason, self.generation)
+        )
+        for awaited in self._waiting:
+            awaited.look(self.state)
+        self._tools.changed(self)
+
+    async def until(self, *states: InstanceState) -> InstanceState:
+        """Wait until it is in one of ``states``, be it only for a moment; tells which."""
+        awaited = _Awaited(states)
+        awaited.look(self.state)
+        self._waiting.append(awaited)
+        try:
+            await awaited.event.wait()
+        finally:
+            self._waiting.remove(awaited)
+        return awaited.reached or self.state
+
+
+def _failure(entry: ModelEntry, report: ExitReport, stalled: InstanceError | None) -> SupervisorError:
+    verdict = report.verdict
+    facts = {"kind": verdict.kind.value, "blames": verdict.blames.value, "log": list(report.log[-10:])}
+    if stalled is not None:
+        return InstanceError(stalled.code, f"{entry.id}: {stalled.message}", **facts)
+    if report.phase == "starting":
+        return InstanceError("start_failed", f"{entry.id} did not start ({report.ending}): {verdict.why}", **facts)
+    return InstanceError("instance_failed", f"{entry.id} ended ({report.ending}): {verdict.why}", **facts)

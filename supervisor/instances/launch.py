@@ -1,0 +1,96 @@
+"""One engine process of an instance: its address, its key, and the HTTP session to it."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from engines.contract import Endpoint, EngineAdapter, LaunchPlan
+from supervisor.errors import ConfigError
+
+# sun_path of Linux holds 108 bytes with the closing zero.
+MAX_SOCKET_PATH = 107
+_CONNECT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTicket:
+    """What is decided before a process exists: id, address and key."""
+
+    id: str
+    endpoint: Endpoint
+    api_key: str
+
+
+def prepare_ticket(adapter: EngineAdapter, runtime_dir: Path) -> LaunchTicket:
+    """A new launch's id, a free address (a stale socket file is removed) and a key.
+
+    Raises:
+        ConfigError: ``runtime_dir_unusable``: the socket's path is too long, or the folder can't be made.
+    """
+    launch_id = f"{secrets.token_hex(3)}"
+    key = secrets.token_urlsafe(32)
+    if adapter.socket_suffix is None:
+        return LaunchTicket(launch_id, Endpoint(port=_free_port()), key)
+    path = runtime_dir / f"{launch_id}{adapter.socket_suffix}"
+    if len(bytes(path)) > MAX_SOCKET_PATH:
+        raise ConfigError(
+            "runtime_dir_unusable",
+            f"runtime_dir {runtime_dir} is too long: a socket's path holds {MAX_SOCKET_PATH} bytes, {path} has "
+            f"{len(bytes(path))}. Name a shorter runtime_dir.",
+        )
+    path.unlink(missing_ok=True)
+    return LaunchTicket(launch_id, Endpoint(socket_path=path), key)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Launch:
+    """A started engine process as others see it; owned by its instance.
+
+    Attributes:
+        plan: what it was started with.
+        session: HTTP client bound to this process alone; closed when the process ends.
+        base_url: where paths are appended.
+        headers: the engine's key; sent with each request, never logged.
+    """
+
+    def __init__(self, ticket: LaunchTicket, plan: LaunchPlan, instance_id: str, generation: int, pid: int) -> None:
+        self.id = ticket.id
+        self.endpoint = ticket.endpoint
+        self.plan = plan
+        self.instance_id = instance_id
+        self.generation = generation
+        self.pid = pid
+        self.base_url = "http://engine" if ticket.endpoint.socket_path else f"http://127.0.0.1:{ticket.endpoint.port}"
+        self.headers: Mapping[str, str] = {"Authorization": f"Bearer {ticket.api_key}"}
+        self.session = _session(ticket.endpoint)
+
+    async def aclose(self) -> None:
+        """Close the connections and remove the socket file."""
+        await self.session.close()
+        if self.endpoint.socket_path is not None:
+            self.endpoint.socket_path.unlink(missing_ok=True)
+
+
+def _session(endpoint: Endpoint) -> aiohttp.ClientSession:
+    # No limit on connections: slots and the queue bound them. No total time-out: generations take as long as they do.
+    connector: aiohttp.BaseConnector
+    if endpoint.socket_path is not None:
+        connector = aiohttp.UnixConnector(path=str(endpoint.socket_path), limit=0)
+    else:
+        connector = aiohttp.TCPConnector(limit=0)
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
+    return aiohttp.ClientSession(
+        connector=connector, timeout=timeout, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+    )

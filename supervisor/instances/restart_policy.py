@@ -1,0 +1,53 @@
+"""After an exit: how long to wait, and when to give up. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RestartLimits:
+    """Seconds and counts of ``supervision.restart``."""
+
+    initial: float = 1.0
+    factor: float = 2.0
+    longest: float = 60.0
+    budget: int = 3
+    window: float = 120.0
+    stable_after: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class RestartDecision:
+    """Wait ``delay`` seconds, or, when ``gave_up``, stay FAILED for that long."""
+
+    delay: float
+    gave_up: bool
+    failures: tuple[float, ...]
+    reason: str
+
+
+def after_exit(
+    limits: RestartLimits, failures: tuple[float, ...], now: float, ready_for: float | None
+) -> RestartDecision:
+    """Decide on the exit at ``now``.
+
+    Args:
+        limits: the settings.
+        failures: monotonic times of earlier exits, oldest first.
+        now: monotonic time of this exit, in seconds.
+        ready_for: how long the launch had been ready, in seconds; None if it never was.
+    """
+    if ready_for is not None and ready_for >= limits.stable_after:
+        failures = ()
+    recent = (*(at for at in failures if now - at < limits.window), now)
+    if len(recent) > limits.budget:
+        rest = max(limits.initial, recent[-limits.budget] + limits.window - now)
+        why = f"{len(recent)} exits within {limits.window:g} s, {limits.budget} are allowed"
+        return RestartDecision(rest, gave_up=True, failures=recent, reason=why)
+    if ready_for is not None and len(recent) == 1:
+        return RestartDecision(
+            0.0, gave_up=False, failures=recent, reason="it had been ready: the next start is at once"
+        )
+    delay = min(limits.longest, limits.initial * limits.factor ** (len(recent) - 1))
+    return RestartDecision(delay, gave_up=False, failures=recent, reason=f"exit {len(recent)} of {limits.budget}")
