@@ -1,0 +1,243 @@
+"""The broker: owns the queues and the leases, and runs admission after every change.
+
+All state is read and changed in sync methods; nothing awaits between reading and acting.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+
+from supervisor.broker.admission import Denial, InstanceView, QueueLimits, Ticket, decide, refuse_new
+from supervisor.broker.lease import Lease, LeaseRequest
+from supervisor.broker.ports import BrokeredFleet, BrokeredInstance
+from supervisor.broker.settling import wait_until_idle
+from supervisor.clock import Clock
+from supervisor.errors import AdmissionError, InstanceError, SupervisorError
+from supervisor.events import EventBus, RequestDenied, RequestLeased, RequestQueued
+
+_DRAINING = Denial("draining", "the daemon is stopping and takes no new requests", retry_after=5.0)
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    """A ticket and what became of it."""
+
+    ticket: Ticket
+    request: LeaseRequest
+    settled: anyio.Event = field(default_factory=anyio.Event)
+    lease: Lease | None = None
+    error: SupervisorError | None = None
+    load_owner: bool = False
+
+
+@dataclass(slots=True)
+class _Book:
+    """Queue and leases of one model."""
+
+    queue: list[_Waiter] = field(default_factory=list)
+    leases: dict[int, Lease] = field(default_factory=dict)
+
+
+class Broker:
+    """Grants leases; ``run`` must be running while it does."""
+
+    def __init__(self, fleet: BrokeredFleet, limits: QueueLimits, clock: Clock, bus: EventBus) -> None:
+        self._fleet = fleet
+        self._limits = limits
+        self._clock = clock
+        self._bus = bus
+        self._books: dict[str, _Book] = {}
+        self._numbers = itertools.count(1)
+        self._tasks: TaskGroup | None = None
+        self._draining = False
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Own the tasks that watch abandoned slots; ends when cancelled."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            task_status.started()
+            await anyio.sleep_forever()
+
+    @asynccontextmanager
+    async def lease(self, request: LeaseRequest) -> AsyncIterator[Lease]:
+        """Wait for a slot, starting the engine if it must be, and hold it.
+
+        Raises:
+            AdmissionError: ``queue_full``, ``queue_timeout``, ``draining``.
+            InstanceError: the engine could not be started.
+            PlanError: no build, or no plan that fits.
+        """
+        waiter = self._enqueue(request)
+        try:
+            with anyio.move_on_after(self._limits.max_wait):
+                await waiter.settled.wait()
+            lease = self._outcome(waiter)
+            yield lease
+        finally:
+            self._leave(waiter)
+
+    def instance_changed(self, instance: BrokeredInstance) -> None:
+        """Observer of every instance: leases of an ended launch break, then admission runs again."""
+        book = self._books.get(instance.model_id)
+        if book is None:
+            return
+        if not instance.is_ready:
+            for lease in book.leases.values():
+                lease.broken = True
+            book.leases.clear()
+        self._pump(instance.model_id)
+
+    def stop_admitting(self) -> None:
+        """Refuse whoever waits and whoever comes; leases go on."""
+        self._draining = True
+        for book in self._books.values():
+            for waiter in tuple(book.queue):
+                self._deny(waiter, _DRAINING)
+            book.queue.clear()
+
+    @property
+    def lease_count(self) -> int:
+        """Leases held now, abandoned ones that the engine still works on among them."""
+        return sum(len(book.leases) for book in self._books.values())
+
+    def leases_of(self, model_id: str) -> int:
+        """Leases held on one model's instance."""
+        book = self._books.get(model_id)
+        return len(book.leases) if book else 0
+
+    def queue_view(self) -> list[dict[str, Any]]:
+        """Waiting tickets as ``/admin/v1/status`` shows them."""
+        now = self._clock.monotonic()
+        return [
+            {
+                "request_id": waiter.ticket.request_id,
+                "caller": waiter.ticket.caller,
+                "model": waiter.ticket.model_id,
+                "lane": waiter.ticket.lane,
+                "waited_seconds": round(now - waiter.ticket.since, 3),
+                "position": position,
+            }
+            for book in self._books.values()
+            for position, waiter in enumerate(book.queue, start=1)
+        ]
+
+    def _enqueue(self, request: LeaseRequest) -> _Waiter:
+        now = self._clock.monotonic()
+        model_id = request.model.id
+        ticket = Ticket(next(self._numbers), request.request_id, request.caller, model_id, request.lane, now)
+        waiter = _Waiter(ticket, request)
+        waiting = (other.ticket for book in self._books.values() for other in book.queue)
+        denial = _DRAINING if self._draining else refuse_new(waiting, ticket, self._limits)
+        if denial is not None:
+            self._deny(waiter, denial)
+            return waiter
+        book = self._books.setdefault(model_id, _Book())
+        book.queue.append(waiter)
+        self._pump(model_id)
+        if not waiter.settled.is_set():
+            position = book.queue.index(waiter) + 1
+            self._bus.publish(RequestQueued(request.request_id, model_id, request.caller, position))
+        return waiter
+
+    def _pump(self, model_id: str) -> None:
+        """Admission for one model's queue, and its effects."""
+        book = self._books[model_id]
+        if not book.queue:
+            return
+        instance = self._fleet.instance(book.queue[0].request.model)
+        waiters = {waiter.ticket: waiter for waiter in book.queue}
+        decision = decide(tuple(waiters), self._view(instance, book))
+        for ticket, denial in decision.denials:
+            book.queue.remove(waiters[ticket])
+            self._deny(waiters[ticket], denial, instance.failure)
+        for ticket, slot in decision.grants:
+            book.queue.remove(waiters[ticket])
+            self._grant(waiters[ticket], instance, slot)
+        if decision.want_instance:
+            started_now = instance.want()
+            book.queue[0].load_owner |= started_now
+
+    def _view(self, instance: BrokeredInstance, book: _Book) -> InstanceView:
+        free = tuple(slot for slot in range(instance.slots) if slot not in book.leases) if instance.accepting else ()
+        failure = instance.failure
+        denial = None
+        if failure is not None:
+            denial = Denial(failure.code, failure.message, instance.retry_after())
+        return InstanceView(instance.accepting, instance.can_start, free, denial)
+
+    def _grant(self, waiter: _Waiter, instance: BrokeredInstance, slot: int) -> None:
+        launch = instance.current_launch()
+        waited = self._clock.monotonic() - waiter.ticket.since
+        load = instance.load_overlap(waiter.ticket.since)
+        times = (max(0.0, waited - load), load)
+        lease = Lease(waiter.request, launch, slot, waited=times, load_owner=waiter.load_owner)
+        self._books[waiter.ticket.model_id].leases[slot] = lease
+        waiter.lease = lease
+        waiter.settled.set()
+        ticket = waiter.ticket
+        self._bus.publish(RequestLeased(ticket.request_id, ticket.model_id, instance.id, slot, *times))
+
+    def _deny(self, waiter: _Waiter, denial: Denial, cause: SupervisorError | None = None) -> None:
+        waited = self._clock.monotonic() - waiter.ticket.since
+        facts = {"retry_after": denial.retry_after, "waited_seconds": round(waited, 3)}
+        waiter.error = _same_branch(cause, denial, facts)
+        waiter.settled.set()
+        ticket = waiter.ticket
+        self._bus.publish(
+            RequestDenied(ticket.request_id, ticket.model_id, ticket.caller, denial.code, denial.why, waited)
+        )
+
+    def _outcome(self, waiter: _Waiter) -> Lease:
+        if waiter.error is None and waiter.lease is None:
+            what = f"waited {self._limits.max_wait:g} s for {waiter.ticket.model_id}; queue.max_wait allows no more"
+            self._deny(waiter, Denial("queue_timeout", what, retry_after=30.0))
+        if waiter.error is not None:
+            raise waiter.error
+        if waiter.lease is None:
+            raise AssertionError("a settled waiter has a lease or an error")
+        return waiter.lease
+
+    def _leave(self, waiter: _Waiter) -> None:
+        """The request is over, in whatever phase: nothing of it stays behind."""
+        book = self._books.get(waiter.ticket.model_id)
+        if book is None:
+            return
+        if waiter in book.queue:
+            book.queue.remove(waiter)
+        lease = waiter.lease
+        if lease is None or lease.broken:
+            return
+        if lease.abandoned and self._tasks is not None:
+            self._tasks.start_soon(self._settle, lease, book)
+        else:
+            self._free(lease, book)
+
+    def _free(self, lease: Lease, book: _Book) -> None:
+        if book.leases.get(lease.slot) is lease:
+            del book.leases[lease.slot]
+            self._pump(lease.request.model.id)
+
+    async def _settle(self, lease: Lease, book: _Book) -> None:
+        """Free an abandoned lease once the engine's slot is seen idle, or its launch is gone."""
+
+        def others_running() -> int:
+            return sum(1 for other in book.leases.values() if not other.abandoned)
+
+        adapter = self._fleet.adapter(lease.request.model)
+        await wait_until_idle(lease, adapter, others_running, self._bus)
+        self._free(lease, book)
+
+
+def _same_branch(cause: SupervisorError | None, denial: Denial, facts: dict[str, Any]) -> SupervisorError:
+    """An error of the branch that the cause belongs to, so that the gateway's table finds it by code."""
+    if cause is not None:
+        return type(cause)(cause.code, cause.message, **{**cause.facts, **facts})
+    branch = InstanceError if denial.code.startswith(("start_", "instance_")) else AdmissionError
+    return branch(denial.code, denial.why, **facts)

@@ -1,0 +1,120 @@
+"""From a model to a launch plan: look at the builds, choose one, plan on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import anyio.to_thread
+
+from engines.contract import EngineAdapter, EngineKind, LaunchPlan
+from supervisor.builds.inspect import FoundBuild
+from supervisor.builds.selection import Selection, choose
+from supervisor.builds.shelf import BuildShelf
+from supervisor.errors import ModelError, PlanError
+from supervisor.events import EventBus, PlanMade, PlanWarning
+from supervisor.host.snapshot import HostSnapshot
+from supervisor.models.catalog import ModelEntry
+from supervisor.planning.planner import BuildForPlan, PlanRequest, make_plan
+
+
+@dataclass(frozen=True, slots=True)
+class HostLimits:
+    """``host`` of the config: a memory size that overrides the probe, and what is kept free, in bytes."""
+
+    memory: int | None
+    reserve: int
+
+
+class Launching:
+    """Makes plans for launches; commits nothing."""
+
+    def __init__(
+        self,
+        adapters: Mapping[EngineKind, EngineAdapter],
+        shelf: BuildShelf,
+        read_host: Callable[[], HostSnapshot],
+        limits: Callable[[], HostLimits],
+        bus: EventBus,
+    ) -> None:
+        self._adapters = adapters
+        self._shelf = shelf
+        self._read_host = read_host
+        self._limits = limits
+        self._bus = bus
+
+    async def prepare(self, entry: ModelEntry) -> LaunchPlan:
+        """A plan that fits, published with its reasons.
+
+        Raises:
+            PlanError: ``no_build``, ``build_unusable``, ``setting_refused``, ``does_not_fit``.
+            ModelError: ``model_broken``.
+        """
+        plan = await self.plan(entry)
+        for warning in plan.warnings:
+            self._bus.publish(PlanWarning(entry.id, warning))
+        if not plan.fits:
+            why = next(choice.reason for choice in plan.rationale if choice.choice == "memory")
+            raise PlanError("does_not_fit", f"{entry.id} does not fit: {why}.", model=entry.id)
+        choices = tuple((choice.choice, choice.value, choice.reason) for choice in plan.rationale)
+        self._bus.publish(PlanMade(entry.id, plan.build, choices))
+        return plan
+
+    async def plan(self, entry: ModelEntry) -> LaunchPlan:
+        """The plan as it would be made now, whether it fits or not; publishes nothing.
+
+        Raises:
+            PlanError: ``no_build``, ``build_unusable``, ``setting_refused``.
+            ModelError: ``model_broken``.
+        """
+        if entry.metadata is None:
+            raise ModelError("model_broken", f"model {entry.id!r} can't be served: {entry.broken}", model=entry.id)
+        builds = await self._shelf.look(entry.engine)
+        host = await anyio.to_thread.run_sync(self._read_host)
+        selection = choose(builds, entry.build)
+        build = _chosen(entry, selection)
+        request = PlanRequest(
+            model_id=entry.id,
+            files=entry.files,
+            metadata=entry.metadata,
+            capabilities=entry.serves,
+            launch=entry.settings,
+            defaults=entry.defaults,
+            build=_for_plan(build, selection),
+            host=host,
+            host_memory=_host_memory(host, self._limits()),
+            allow_paging=entry.allow_paging,
+        )
+        return make_plan(request, self._adapters[entry.engine])
+
+
+def _chosen(entry: ModelEntry, selection: Selection) -> FoundBuild:
+    if selection.build is not None:
+        return selection.build
+    reasons = [f"{name}: {reason}" for name, reason in selection.reasons]
+    if not reasons:
+        raise PlanError(
+            "no_build",
+            f"there is no {entry.engine} build: put its executable on PATH, name it under "
+            f"engines.{entry.engine}.builds, or install the extra `demo` (Linux x86-64).",
+        )
+    raise PlanError("build_unusable", f"no {entry.engine} build can be used. {'; '.join(reasons)}", reasons=reasons)
+
+
+def _for_plan(build: FoundBuild, selection: Selection) -> BuildForPlan:
+    passed = [f"{name}: {reason}" for name, reason in selection.reasons if name != build.name]
+    why = "first in order" if not passed else f"first that can be used ({'; '.join(passed)})"
+    return BuildForPlan(
+        name=build.name,
+        fingerprint=build.fingerprint or "",
+        executable=build.executable,
+        env=build.env,
+        facts=build.facts,
+        why=why,
+    )
+
+
+def _host_memory(host: HostSnapshot, limits: HostLimits) -> int | None:
+    """Bytes of host memory that a launch may use: a first version, which does not yet know what others hold."""
+    whole = limits.memory if limits.memory is not None else host.memory.ceiling_bytes
+    return None if whole is None else max(0, whole - limits.reserve)

@@ -1,0 +1,47 @@
+"""A request's right to one slot of one ready instance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from supervisor.instances.launch import Launch
+from supervisor.models.catalog import ModelEntry
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRequest:
+    """What a request asks of the broker."""
+
+    request_id: str
+    caller: str
+    model: ModelEntry
+    lane: Literal["interactive", "background"] = "interactive"
+
+
+class Lease:
+    """Held while a request runs; given by ``Broker.lease``.
+
+    Attributes:
+        launch: the engine process to talk to.
+        slot: index of the slot.
+        queue_seconds: waited for a slot.
+        load_seconds: waited for the engine to start.
+        load_owner: this request made the engine start.
+        broken: the instance left READY while the lease was held.
+    """
+
+    def __init__(
+        self, request: LeaseRequest, launch: Launch, slot: int, *, waited: tuple[float, float], load_owner: bool
+    ) -> None:
+        self.request = request
+        self.launch = launch
+        self.slot = slot
+        self.queue_seconds, self.load_seconds = waited
+        self.load_owner = load_owner
+        self.broken = False
+        self.abandoned = False
+
+    def abandon(self) -> None:
+        """Leave before the engine was done: the slot counts as taken until the engine says that it is idle."""
+        self.abandoned = True

@@ -1,0 +1,63 @@
+"""What the broker needs of instances, and no more; the fleet is handed in."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from engines.contract import EngineAdapter
+from supervisor.errors import SupervisorError
+from supervisor.instances.launch import Launch
+from supervisor.models.catalog import ModelEntry
+
+
+class BrokeredInstance(Protocol):
+    """One model's engine; see ``instances.instance.Instance``."""
+
+    @property
+    def id(self) -> str: ...  # noqa: D102  said in the class
+
+    @property
+    def model_id(self) -> str: ...  # noqa: D102  said in the class
+
+    @property
+    def is_ready(self) -> bool: ...  # noqa: D102  said in the class
+
+    @property
+    def accepting(self) -> bool: ...  # noqa: D102  said in the class
+
+    @property
+    def can_start(self) -> bool: ...  # noqa: D102  said in the class
+
+    @property
+    def slots(self) -> int: ...  # noqa: D102  said in the class
+
+    @property
+    def failure(self) -> SupervisorError | None: ...  # noqa: D102  said in the class
+
+    def want(self) -> bool:
+        """Ask for it to run; true when this call is what starts it."""
+        ...
+
+    def retry_after(self) -> float:
+        """Seconds until another start makes sense."""
+        ...
+
+    def current_launch(self) -> Launch:
+        """The launch that is READY."""
+        ...
+
+    def load_overlap(self, since: float) -> float:
+        """Seconds that someone who came at ``since`` waited for the load."""
+        ...
+
+
+class BrokeredFleet(Protocol):
+    """Instances by model; see ``instances.fleet.Fleet``."""
+
+    def instance(self, entry: ModelEntry) -> BrokeredInstance:
+        """The model's instance, made if need be."""
+        ...
+
+    def adapter(self, entry: ModelEntry) -> EngineAdapter:
+        """The adapter of the model's engine."""
+        ...
