@@ -1,0 +1,200 @@
+"""Logs: one line per event, on stderr, as JSON for machines or plain lines for people, without secrets."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
+
+from supervisor.errors import ConfigError
+from supervisor.events import Event, EventBus, LaunchExited, Record
+from supervisor.telemetry.encoding import to_json
+from supervisor.telemetry.redaction import Redactor
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, FilteringBoundLogger, Processor
+
+_STYLE_VARIABLE = "ENGINEHOUSE_LOG"
+_LEVEL_VARIABLE = "ENGINEHOUSE_LOG_LEVEL"
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+# An unplanned exit's log tail is up to hundreds of lines; the event stream has them all, the log the end.
+_LOG_LINES = 5
+_LOG_LINE_CHARACTERS = 300
+# Names that the log line itself uses.
+_RESERVED = frozenset({"event", "level", "timestamp", "logger", "exc_info", "exception"})
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """How logs are written.
+
+    Attributes:
+        level: as in the standard library (``logging.INFO``); lower ones are dropped.
+        colors: only ever on a terminal.
+    """
+
+    style: Literal["json", "console"]
+    level: int
+    colors: bool
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str], *, on_terminal: bool) -> LogSettings:
+        """JSON unless stderr is a terminal; ``ENGINEHOUSE_LOG`` and ``ENGINEHOUSE_LOG_LEVEL`` decide otherwise.
+
+        Raises:
+            ConfigError: ``config_invalid``: a value that is none of the known ones.
+        """
+        style = env.get(_STYLE_VARIABLE, "").lower() or ("console" if on_terminal else "json")
+        if style not in {"json", "console"}:
+            raise _unknown(_STYLE_VARIABLE, style, ("json", "console"))
+        level = env.get(_LEVEL_VARIABLE, "").lower() or "info"
+        if level not in _LEVELS:
+            raise _unknown(_LEVEL_VARIABLE, level, tuple(_LEVELS))
+        return cls(
+            style=cast("Literal['json', 'console']", style),
+            level=_LEVELS[level],
+            colors=on_terminal and style == "console" and not env.get("NO_COLOR"),
+        )
+
+
+def configure_logging(
+    settings: LogSettings, redactor: Redactor, *, stream: TextIO | None = None
+) -> FilteringBoundLogger:
+    """The daemon's logger; the standard library's logging (aiohttp, asyncio, warnings) goes into it as well.
+
+    To be called once, by the command, before tasks start. ``stream`` is stderr unless given; a stream that can't be
+    written to any more (closed pipe, full disk) loses lines and stops nothing.
+    """
+    structlog = _import_structlog()
+    processors: list[Processor] = [
+        structlog.processors.add_log_level,
+        _add_timestamp,
+        structlog.processors.format_exc_info,
+        lambda _logger, _method, event_dict: redactor.clean(event_dict),
+        _renderer(structlog, settings),
+    ]
+    logger = structlog.wrap_logger(
+        _Lines(stream or sys.stderr),
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(settings.level),
+        context_class=dict,
+        cache_logger_on_first_use=True,
+    ).bind()
+    _route_standard_logging(logger, settings.level)
+    return cast("FilteringBoundLogger", logger)
+
+
+def log_events(bus: EventBus, logger: FilteringBoundLogger) -> Callable[[], None]:
+    """Write one line per event from now on; call the answer to stop."""
+
+    def write(record: Record) -> None:
+        event = record.event
+        logger.log(_LEVELS[_level(event)], event.name(), timestamp=record.at, **_facts(event))
+
+    return bus.listen(write)
+
+
+def _level(event: Event) -> str:
+    if isinstance(event, LaunchExited) and not event.planned:
+        return "warning"
+    return event.level
+
+
+def _facts(event: Event) -> dict[str, Any]:
+    facts = event.facts()
+    if isinstance(event, LaunchExited):
+        kept = [] if event.planned else [line[:_LOG_LINE_CHARACTERS] for line in event.log[-_LOG_LINES:]]
+        facts |= {"log": kept, "log_lines": len(event.log)}
+    return {f"{key}_" if key in _RESERVED else key: value for key, value in facts.items()}
+
+
+class _Lines:
+    """The last step: whole lines to a stream, flushed, and never an error for the one who logs."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def msg(self, line: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # ValueError: the stream is closed
+            self._stream.write(line + "\n")
+            self._stream.flush()
+
+    log = debug = info = warning = error = critical = exception = msg
+
+
+class _IntoStructlog(logging.Handler):
+    """Passes the standard library's records on."""
+
+    def __init__(self, logger: FilteringBoundLogger) -> None:
+        super().__init__()
+        self._logger = logger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = record.getMessage()
+        except (TypeError, ValueError):  # wrong arguments in somebody's log call
+            text = f"{record.msg} {record.args}"
+        extra = {"exc_info": record.exc_info} if record.exc_info else {}
+        # structlog knows the five named levels only.
+        level = max(logging.DEBUG, min(logging.CRITICAL, record.levelno // 10 * 10))
+        self._logger.bind(logger=record.name, timestamp=record.created, **extra).log(level, "%s", text)
+
+
+def _route_standard_logging(logger: FilteringBoundLogger, level: int) -> None:
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        root.removeHandler(handler)
+    root.addHandler(_IntoStructlog(logger))
+    root.setLevel(level)
+    # At debug level they report each selector and each connection.
+    for chatty in ("asyncio", "aiohttp.access"):
+        logging.getLogger(chatty).setLevel(max(level, logging.WARNING))
+    logging.captureWarnings(capture=True)
+
+
+def _add_timestamp(_logger: Any, _method: str, event_dict: EventDict) -> EventDict:
+    at = event_dict.pop("timestamp", None)
+    moment = datetime.fromtimestamp(at, UTC) if isinstance(at, int | float) else datetime.now(UTC)
+    event_dict["timestamp"] = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return event_dict
+
+
+def _renderer(structlog: Any, settings: LogSettings) -> Processor:
+    if settings.style == "json":
+        return _to_json
+    renderer: Processor = structlog.dev.ConsoleRenderer(
+        colors=settings.colors, exception_formatter=structlog.dev.plain_traceback, pad_event_to=24
+    )
+    return renderer
+
+
+def _to_json(_logger: Any, _method: str, event_dict: EventDict) -> str:
+    ordered = {key: event_dict.pop(key) for key in ("timestamp", "level", "event") if key in event_dict}
+    return to_json({**ordered, **event_dict}).decode()
+
+
+def _import_structlog() -> Any:
+    """The library without rich: it imports rich for colourful tracebacks, which costs 0.1 s and isn't used here."""
+    blocked = "rich" not in sys.modules and "structlog" not in sys.modules
+    if blocked:
+        sys.modules["rich"] = cast("Any", None)  # how Python spells "not installed"
+    try:
+        import structlog  # noqa: PLC0415  costs half of what telemetry may
+    finally:
+        if blocked:
+            del sys.modules["rich"]
+    return structlog
+
+
+def _unknown(variable: str, value: str, known: tuple[str, ...]) -> ConfigError:
+    return ConfigError(
+        "config_invalid",
+        f"{variable} is {value!r}: use one of {', '.join(known)}, or leave it unset.",
+        variable=variable,
+        value=value,
+    )

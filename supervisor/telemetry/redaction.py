@@ -1,0 +1,73 @@
+"""Secrets never reach a log or a stream: what is known by its key, and what is known by itself, becomes ``***``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+HIDDEN = "***"
+
+# The end of a key decides, so that `token_file` (a path) and `max_tokens` (a number, never hidden) stay readable.
+_SECRET_KEY = re.compile(
+    r"(?:tokens?|secrets?|passwd|passwords?|passphrase|authorization|cookie|credentials?|(?:api|access|private)[_-]?keys?)$",
+    re.IGNORECASE,
+)
+_BEARER = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
+
+
+class Redactor:
+    """Hides secrets in plain values.
+
+    One object for the daemon's life: callers' tokens and each launch's API key are registered as they are made.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets: set[str] = set()
+        self._pattern: re.Pattern[str] | None = None
+        for secret in secrets:
+            self.add(secret)
+
+    def add(self, secret: str) -> None:
+        """Hide this string wherever it appears from now on; an empty one is ignored."""
+        if secret:
+            self._secrets.add(secret)
+            self._compile()
+
+    def discard(self, secret: str) -> None:
+        """Stop looking for a secret that opens nothing any more; unknown ones are ignored."""
+        self._secrets.discard(secret)
+        self._compile()
+
+    def clean(self, value: Any) -> Any:
+        """The same value without secrets: mappings, lists and tuples are copied, other types pass unchanged."""
+        if isinstance(value, str):
+            return self._clean_text(value)
+        if isinstance(value, bytes):
+            return self._clean_text(value.decode(errors="replace"))
+        if isinstance(value, Mapping):
+            return {key: self._clean_entry(key, entry) for key, entry in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.clean(entry) for entry in value]
+        return value
+
+    def _clean_entry(self, key: Any, value: Any) -> Any:
+        # Numbers and flags are counts and settings (`max_tokens: 16`, `api_key: true`), never secrets.
+        if (
+            isinstance(key, str)
+            and _SECRET_KEY.search(key)
+            and value is not None
+            and not isinstance(value, int | float)
+        ):
+            return HIDDEN
+        return self.clean(value)
+
+    def _clean_text(self, text: str) -> str:
+        if self._pattern is not None:
+            text = self._pattern.sub(HIDDEN, text)
+        return _BEARER.sub(rf"\1 {HIDDEN}", text)
+
+    def _compile(self) -> None:
+        # Longest first: a secret that begins another one must not leave the other's tail behind.
+        ordered = sorted(self._secrets, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None

@@ -1,0 +1,179 @@
+"""Metrics: derived from events, bounded, and valid Prometheus text."""
+
+import subprocess
+import sys
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from supervisor.events import (
+    BuildFound,
+    BuildUnusable,
+    DaemonListening,
+    Event,
+    EventBus,
+    InstanceChanged,
+    LaunchExited,
+    LaunchReady,
+    LaunchStarted,
+    ModelFound,
+    RequestDenied,
+    RequestFinished,
+    RequestLeased,
+    SlotStuck,
+)
+from supervisor.telemetry.metrics import Metrics
+from tests.fakes.clock import HandClock
+
+Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def _finished(
+    model: str | None,
+    *,
+    status: int = 200,
+    outcome: str = "ok",
+    seconds: float = 0.3,
+    first: float | None = 0.1,
+    request: str = "r1",
+) -> RequestFinished:
+    return RequestFinished(request, "POST", "/v1/chat/completions", model, "c", status, outcome, seconds, first)
+
+
+def _exited(kind: str, *, planned: bool) -> LaunchExited:
+    return LaunchExited("m", "m", "m-1", "ready", 1, None, kind, "build", "why", planned, ())
+
+
+async def _scrape(*events: Event) -> Series:
+    bus = EventBus(HandClock(12.5))
+    metrics = Metrics(bus, "1.2.3")
+    for event in events:
+        bus.publish(event)
+    text, content_type = await metrics.render()
+    assert content_type.startswith("text/plain")
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+    }
+
+
+def _value(series: Series, name: str, **labels: str) -> float | None:
+    return series.get((f"enginehouse_{name}", frozenset(labels.items())))
+
+
+async def test_requests_are_counted_by_model_status_and_outcome() -> None:
+    """Each ended request adds one, and its times go into the model's histograms."""
+    series = await _scrape(
+        ModelFound("m", 1, 1, ("chat",)),
+        _finished("m"),
+        _finished("m", seconds=700, first=None),
+        _finished("m", status=502, outcome="upstream_died"),
+        _finished(None, status=404, outcome="error"),
+    )
+    assert _value(series, "requests_total", model="m", status="200", outcome="ok") == 2
+    assert _value(series, "requests_total", model="m", status="502", outcome="upstream_died") == 1
+    assert _value(series, "requests_total", model="", status="404", outcome="error") == 1
+    assert _value(series, "request_seconds_count", model="m") == 3
+    assert _value(series, "request_seconds_bucket", model="m", le="0.25") == 0
+    assert _value(series, "request_seconds_bucket", model="m", le="0.5") == 2
+    assert _value(series, "request_seconds_bucket", model="m", le="+Inf") == 3
+    assert _value(series, "request_seconds_sum", model="m") == pytest.approx(700.6)
+    assert _value(series, "first_byte_seconds_count", model="m") == 2
+
+
+async def test_an_instances_life_is_visible() -> None:
+    """Launches, loads, exits by kind, and the state it is in now as the only 1."""
+    series = await _scrape(
+        LaunchStarted("m", "m", "m-1", 1, 1),
+        LaunchReady("m", "m", "m-1", 0.7),
+        _exited("CRASH", planned=False),
+        _exited("UNKNOWN", planned=True),
+        InstanceChanged("m", "m", "stopped", "starting", "asked", 1),
+        InstanceChanged("m", "m", "starting", "ready", "answers", 1),
+        SlotStuck("m", "m", 0, 5.0),
+    )
+    assert _value(series, "launches_total", model="m") == 1
+    assert _value(series, "load_seconds_bucket", model="m", le="1.0") == 1
+    assert _value(series, "launch_exits_total", model="m", kind="CRASH", planned="false") == 1
+    assert _value(series, "launch_exits_total", model="m", kind="UNKNOWN", planned="true") == 1
+    assert _value(series, "instance_state", model="m", state="ready") == 1
+    assert _value(series, "instance_state", model="m", state="starting") == 0
+    assert _value(series, "instance_state", model="m", state="failed") == 0
+    assert _value(series, "stuck_slots_total", model="m") == 1
+
+
+async def test_leases_and_denials_are_counted() -> None:
+    """A lease counts as active until its request ended; a replay of the same request counts once as active."""
+    leased = RequestLeased("r1", "m", "m", 0, 0.2, 0.0)
+    series = await _scrape(leased, leased, RequestLeased("r2", "m", "m", 1, 0.2, 0.0))
+    assert _value(series, "leases_total", model="m") == 3
+    assert _value(series, "active_leases", model="m") == 2
+    assert _value(series, "queue_seconds_count", model="m") == 3
+    series = await _scrape(leased, _finished("m"), RequestDenied("r3", "m", "c", "queue_full", "why", 0.0))
+    assert _value(series, "active_leases", model="m") == 0
+    assert _value(series, "denials_total", model="m", code="queue_full") == 1
+
+
+async def test_builds_and_the_daemon_describe_themselves() -> None:
+    """A build is one row that says whether it can be chosen; a new inspection replaces the old row."""
+    series = await _scrape(
+        DaemonListening("127.0.0.1:8080", 0.4),
+        BuildUnusable("cuda", "llama.cpp", "/x", "no driver"),
+        BuildUnusable("cpu", "llama.cpp", "/y", "not there yet"),
+        BuildFound("cpu", "llama.cpp", "/y", "b1", "f", None),
+    )
+    assert _value(series, "build_usable", build="cuda", engine="llama.cpp", version="") == 0
+    assert _value(series, "build_usable", build="cpu", engine="llama.cpp", version="b1") == 1
+    assert _value(series, "build_usable", build="cpu", engine="llama.cpp", version="") is None
+    assert _value(series, "listening_seconds") == 0.4
+    assert any(name == "enginehouse_info" and ("version", "1.2.3") in labels for name, labels in series)
+    resident = series["process_resident_memory_bytes", frozenset()]
+    assert 2**20 < resident < 2**40
+    assert series["process_cpu_seconds_total", frozenset()] > 0
+
+
+async def test_a_model_that_nobody_used_has_no_series() -> None:
+    """A folder with a thousand models costs nothing until one of them is asked for."""
+    series = await _scrape(*(ModelFound(f"m{number}", 1, 1, ("chat",)) for number in range(1000)))
+    assert not [labels for _, labels in series if "model" in dict(labels)]
+    assert _value(series, "listening_seconds") is None
+
+
+async def test_names_that_clients_invent_make_no_series() -> None:
+    """Unknown models, statuses and outcomes fall together, however many there are."""
+    events = [_finished(f"made-up-{number}", status=number, outcome=f"o{number}") for number in range(1000, 1500)]
+    denials = [RequestDenied("r", f"made-up-{number}", "c", f"code{number}", "w", 0.0) for number in range(500)]
+    series = await _scrape(*events, *denials)
+    assert _value(series, "requests_total", model="other", status="other", outcome="other") == 500
+    assert len([key for key in series if key[0] == "enginehouse_requests_total"]) == 1
+    assert len([key for key in series if key[0] == "enginehouse_denials_total"]) == 65
+
+
+async def test_models_beyond_the_bound_share_a_series() -> None:
+    """Cardinality has a roof even for models that are really there."""
+    series = await _scrape(*(LaunchStarted("i", f"m{number}", "l", 1, 1) for number in range(300)))
+    assert len([key for key in series if key[0] == "enginehouse_launches_total"]) == 257
+    assert _value(series, "launches_total", model="other") == 44
+
+
+async def test_every_event_is_counted_by_its_name_until_stopped() -> None:
+    """Events without a rule of their own still show up; after `stop` nothing is listened to."""
+    bus = EventBus(HandClock(12.5))
+    metrics = Metrics(bus, "1")
+    bus.publish(ModelFound("m", 1, 1, ()))
+    assert b'enginehouse_events_total{event="model_found"} 1.0' in (await metrics.render())[0]
+    metrics.stop()
+    assert bus._listeners == []
+
+
+def test_counting_imports_no_prometheus() -> None:
+    """The library comes at the first scrape: a start doesn't pay for it."""
+    code = (
+        "import sys; from supervisor.telemetry.metrics import Metrics; from supervisor.clock import SystemClock\n"
+        "from supervisor.events import *; bus = EventBus(SystemClock()); Metrics(bus, '1')\n"
+        "bus.publish(ModelFound('m', 1, 1, ()))\n"
+        "assert not [name for name in sys.modules if name.partition('.')[0] in {'rich', 'prometheus_client', 'psutil'}]"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
