@@ -20,6 +20,7 @@ from engines.evidence_rules import (
     Rank,
     Rule,
     RuleIndex,
+    bad_port,
     has_option,
     of_refusal,
     option,
@@ -28,9 +29,9 @@ from engines.evidence_rules import (
     says,
 )
 from engines.evidence_system import LOADER_RULES, RUNTIME_RULES, is_noise
-from engines.ggml_log_patterns import GGML_RULES, on_device
+from engines.ggml_log_patterns import GGML_RULES, is_abort_frame, on_device
 
-_LEVELS = {"E": Level.ERROR, "W": Level.WARNING, "I": Level.QUIET, "D": Level.QUIET, "T": Level.QUIET}
+_LEVELS = {"E": Level.ERROR, "W": Level.WARNING, "I": Level.QUIET}
 _PREFIX = re.compile(r"(?:\[ *\d+\] )?\d+\.\d+\.\d+\.\d+ (?P<level>[EWIDT]) (?P<text>.*)", re.DOTALL)
 _OLD_FUNCTION = re.compile(r"(?:(?=[a-z0-9]*_)[a-z]\w*+(?:\(\))?|main|srv +\w+|error|read|slot +\w+): ")
 _WARNING = re.compile(r"ggml_vulkan: Failed to allocate pinned memory|warn(?:ing)?: |.*: warning: ")
@@ -42,8 +43,9 @@ def read(line: str) -> Line | None:
     found = _PREFIX.match(line)
     if found is not None:
         text = found["text"]
-        return None if text.startswith(_FIT) else Line(_LEVELS[found["level"]], text)
-    if is_noise(line) or _USAGE.match(line) or line.startswith(_FIT):
+        level = _LEVELS.get(found["level"])  # debug lines may carry a model's words: not even markers are read there
+        return None if level is None or text.startswith(_FIT) else Line(level, text)
+    if (is_noise(line) and not is_abort_frame(line)) or _USAGE.match(line) or line.startswith(_FIT):
         return None
     if _WARNING.match(line):
         return Line(Level.WARNING, line)
@@ -54,7 +56,6 @@ _FIT = ("common_fit_params: ", "common_params_fit", "llama_params_fit", "operato
 """Trials before the load: they fail with the load's own errors, or without harm."""
 
 _SOCKET_PATH_BYTES = 107
-_HIGHEST_PORT = 65535
 
 
 def _bind(match: re.Match[str], evidence: ExitEvidence) -> Meaning:
@@ -69,12 +70,6 @@ def _bind(match: re.Match[str], evidence: ExitEvidence) -> Meaning:
             FailureKind.BAD_ARGUMENT, Blame.PLAN, "The engine could not listen: its certificate or key can't be used"
         )
     return ADDRESS_IN_USE
-
-
-def bad_port(evidence: ExitEvidence) -> bool:
-    """Whether the plan gives a port outside 0 to 65535."""
-    port = option(evidence.argv, "--port", "--listen-port")
-    return port is not None and port.strip().isdecimal() and int(port.strip()[:9]) > _HIGHEST_PORT
 
 
 def _refusal(match: re.Match[str], _: ExitEvidence) -> Meaning:
@@ -156,6 +151,7 @@ _ARGUMENT_RULES: tuple[Rule, ...] = (
     said("failed to parse grammar", BAD_ARGUMENT),
     said("no valid control vector files", BAD_ARGUMENT),
     said("control vector", BAD_ARGUMENT, rank=Rank.GENERAL),
+    said("no confidence head", BAD_ARGUMENT),
     said("failed to initialize speculative decoding context", BAD_ARGUMENT, rank=Rank.GENERAL),
     said("ERR: Missing --mmproj", BAD_ARGUMENT),
     said("use it with --mmproj instead", BAD_ARGUMENT),
@@ -169,8 +165,7 @@ _ARGUMENT_RULES: tuple[Rule, ...] = (
 
 _ADDRESS_RULES: tuple[Rule, ...] = (
     says("couldn't bind", r"couldn't bind (?:HTTP|to) server socket, hostname: (?P<host>\S*), port", _bind),
-    raw("couldn't bind", r"(?:main: )?couldn't bind.* hostname: (?P<host>\S*), port", _bind),
-    raw("couldn't bind", r"(?:main: )?couldn't bind (?P<host>)(?:to|HTTP)? ?server socket", _bind),
+    raw("couldn't bind", r"(?:\S+: |ERR \[ *\w+\] )?couldn't bind.*? hostname[:=] *\"?(?P<host>[^\s\",]*)", _bind),
     said("couldn't start HTTP listener", ADDRESS_IN_USE, rank=Rank.GENERAL),
     said("exiting due to HTTP server error", ADDRESS_IN_USE, rank=Rank.AFTERMATH),
 )
@@ -198,7 +193,8 @@ _FILE_RULES: tuple[Rule, ...] = (
 )
 
 _DAMAGED = (
-    "invalid magic characters", "failed to read magic", "bad GGUF version", "exceeds remaining file size",
+    "invalid magic characters", "invalid magic number", "bad magic", "failed to read magic", "bad GGUF version",
+    "exceeds remaining file size",
     "exceeds maximum", "is not within the file bounds", "corrupted model", "corrupted or incomplete",
     "unexpectedly reached end of", "unexpected end of file", "key value pairs is", "number of tensors is",
     "has invalid number of dimensions", "invalid number of elements", "duplicate tensor name", "duplicate key",
@@ -225,7 +221,10 @@ _UNSUPPORTED = (
     "invalid gguf type for", "invalid gguf element type", "CLIP cannot be used", "no expert layers are used",
     "is not set", "Index out of array bounds", "wrong model arch", "MTP requires", "failed to find a compatible buffer",
     "not a string/float32", "must be a bool array", "must be type u32", "unknown projector type",
-    "model does not support",    "is not supported by this", "magic mismatch",
+    "model does not support", "is not supported by this", "magic mismatch", "Missing required key",
+    "unable to find tensor", "failed to find tensor", "unknown (magic, version)",
+    "vocab type must match", "vocabs are not compatible",
+    "is not eagle3", "requires a draft context",
 )  # fmt: skip
 
 _MODEL_RULES: tuple[Rule, ...] = (
@@ -235,6 +234,7 @@ _MODEL_RULES: tuple[Rule, ...] = (
     says("tensor '", r"tensor '[^']*' not found", MODEL_UNSUPPORTED),
     *(said(needle, MODEL_DAMAGED) for needle in _DAMAGED),
     *(said(needle, MODEL_DAMAGED, rank=Rank.GENERAL) for needle in _DAMAGED_STEPS),
+    said("error loading model: ", MODEL_UNSUPPORTED, rank=Rank.GENERAL),
     said("error loading model hyperparameters", MODEL_UNSUPPORTED, rank=Rank.GENERAL),
     said("error loading model vocabulary", MODEL_UNSUPPORTED, rank=Rank.GENERAL),
     said("error loading model architecture", MODEL_UNSUPPORTED, rank=Rank.GENERAL),
@@ -249,7 +249,7 @@ _MODEL_RULES: tuple[Rule, ...] = (
     said("failed to load multimodal model", MODEL_UNREADABLE, rank=Rank.AFTERMATH),
     said("failed to load draft model", MODEL_UNREADABLE, rank=Rank.AFTERMATH),
     said("failed to load model", MODEL_UNREADABLE, rank=Rank.AFTERMATH),
-    said("error loading model:", MODEL_UNSUPPORTED, rank=Rank.AFTERMATH),
+    raw("unable to load model", r".*\bunable to load model\b", MODEL_UNREADABLE, rank=Rank.AFTERMATH),
 )
 
 _MEMORY_RULES: tuple[Rule, ...] = (
@@ -279,7 +279,8 @@ PATTERNS = LogPatterns(
     ),
     read=read,
     loaded=re.compile(
-        r"(?:llama_server|main): (?:model loaded|listening on|server is listening on .*starting the main loop)"
+        r"(?:srv +)?(?:llama_server|main): "
+        r"(?:model loaded|listening on|server is listening on .*starting the main loop)"
     ),
-    leaving=re.compile(r"cleaning up before exit|Received second interrupt"),
+    leaving=re.compile(r"(?:srv +)?(?:\w+(?:\(\))?: +)+(?:cleaning up before exit|Received second interrupt)"),
 )

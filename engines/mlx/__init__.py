@@ -1,0 +1,1 @@
+"""MLX: language models on Apple silicon."""

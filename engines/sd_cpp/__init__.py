@@ -1,0 +1,1 @@
+"""stable-diffusion.cpp: `sd-server`."""
