@@ -15,12 +15,15 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from supervisor.broker.admission import Denial, InstanceView, QueueLimits, Ticket, decide, refuse_new
+from supervisor.broker.keep_alive import IdleInstance, decide_idle, keep_alive_of
 from supervisor.broker.lease import Lease, LeaseRequest
 from supervisor.broker.ports import BrokeredFleet, BrokeredInstance
 from supervisor.broker.settling import wait_until_idle
 from supervisor.clock import Clock
 from supervisor.errors import AdmissionError, InstanceError, SupervisorError
 from supervisor.events import EventBus, RequestDenied, RequestLeased, RequestQueued
+from supervisor.models.catalog import ModelEntry
+from supervisor.units import format_duration
 
 _DRAINING = Denial("draining", "the daemon is stopping and takes no new requests", retry_after=5.0)
 
@@ -39,8 +42,11 @@ class _Waiter:
 
 @dataclass(slots=True)
 class _Book:
-    """Queue and leases of one model."""
+    """Queue and leases of one model, and since when (monotonic seconds) nobody has used it."""
 
+    instance: BrokeredInstance
+    keep_alive: float
+    idle_since: float
     queue: list[_Waiter] = field(default_factory=list)
     leases: dict[int, Lease] = field(default_factory=dict)
 
@@ -57,13 +63,14 @@ class Broker:
         self._numbers = itertools.count(1)
         self._tasks: TaskGroup | None = None
         self._draining = False
+        self._idle_changed = anyio.Event()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Own the tasks that watch abandoned slots; ends when cancelled."""
+        """Own the tasks that watch abandoned slots and idle instances; ends when cancelled."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             task_status.started()
-            await anyio.sleep_forever()
+            await self._stop_the_idle()
 
     @asynccontextmanager
     async def lease(self, request: LeaseRequest) -> AsyncIterator[Lease]:
@@ -92,6 +99,7 @@ class Broker:
             for lease in book.leases.values():
                 lease.broken = True
             book.leases.clear()
+        self._touch(book)
         self._pump(instance.model_id)
 
     def stop_admitting(self) -> None:
@@ -138,7 +146,8 @@ class Broker:
         if denial is not None:
             self._deny(waiter, denial)
             return waiter
-        book = self._books.setdefault(model_id, _Book())
+        book = self._book(request.model)
+        book.keep_alive = keep_alive_of(request.keep_alive, request.model.keep_alive, pinned=request.model.pinned)
         book.queue.append(waiter)
         self._pump(model_id)
         if not waiter.settled.is_set():
@@ -146,12 +155,24 @@ class Broker:
             self._bus.publish(RequestQueued(request.request_id, model_id, request.caller, position))
         return waiter
 
+    def watch(self, entry: ModelEntry) -> None:
+        """Count the model's idle time from now on, also when no request has come yet: it is loaded by hand."""
+        self._book(entry)
+
+    def _book(self, entry: ModelEntry) -> _Book:
+        known = self._books.get(entry.id)
+        if known is None:
+            keep_alive = keep_alive_of(None, entry.keep_alive, pinned=entry.pinned)
+            known = _Book(self._fleet.instance(entry), keep_alive, self._clock.monotonic())
+            self._books[entry.id] = known
+        return known
+
     def _pump(self, model_id: str) -> None:
         """Admission for one model's queue, and its effects."""
         book = self._books[model_id]
         if not book.queue:
             return
-        instance = self._fleet.instance(book.queue[0].request.model)
+        instance = book.instance
         waiters = {waiter.ticket: waiter for waiter in book.queue}
         decision = decide(tuple(waiters), self._view(instance, book))
         for ticket, denial in decision.denials:
@@ -211,6 +232,7 @@ class Broker:
             return
         if waiter in book.queue:
             book.queue.remove(waiter)
+            self._touch(book)
         lease = waiter.lease
         if lease is None or lease.broken:
             return
@@ -222,7 +244,30 @@ class Broker:
     def _free(self, lease: Lease, book: _Book) -> None:
         if book.leases.get(lease.slot) is lease:
             del book.leases[lease.slot]
+            self._touch(book)
             self._pump(lease.request.model.id)
+
+    def _touch(self, book: _Book) -> None:
+        """Its use has just changed: its idle time starts anew."""
+        book.idle_since = self._clock.monotonic()
+        self._idle_changed.set()
+
+    async def _stop_the_idle(self) -> None:
+        """Stop instances that have been idle for their keep-alive; decided anew at each change and each deadline."""
+        while True:
+            self._idle_changed = anyio.Event()
+            idle = [
+                IdleInstance(model_id, book.idle_since, book.keep_alive)
+                for model_id, book in self._books.items()
+                if book.instance.accepting and not book.queue and not book.leases
+            ]
+            now = self._clock.monotonic()
+            decision = decide_idle(idle, now)
+            for due in decision.stop:
+                stayed = format_duration(now - due.since)
+                self._books[due.model_id].instance.request_stop(f"idle for {stayed}, keep_alive is over")
+            with anyio.move_on_after(None if decision.next_look is None else decision.next_look - now):
+                await self._idle_changed.wait()
 
     async def _settle(self, lease: Lease, book: _Book) -> None:
         """Free an abandoned lease once the engine's slot is seen idle, or its launch is gone."""

@@ -11,12 +11,13 @@ from supervisor.models.catalog import ModelEntry
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """What a request asks of the broker."""
+    """What a request asks of the broker; ``keep_alive`` in seconds is for afterwards, None: as the model's config."""
 
     request_id: str
     caller: str
     model: ModelEntry
     lane: Literal["interactive", "background"] = "interactive"
+    keep_alive: float | None = None
 
 
 class Lease:

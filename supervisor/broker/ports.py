@@ -38,6 +38,10 @@ class BrokeredInstance(Protocol):
         """Ask for it to run; true when this call is what starts it."""
         ...
 
+    def request_stop(self, reason: str) -> None:
+        """Stop it, without waiting for the end."""
+        ...
+
     def retry_after(self) -> float:
         """Seconds until another start makes sense."""
         ...

@@ -46,6 +46,7 @@ class FakeInstance:
         self.slots = slots
         self.failure: SupervisorError | None = None
         self.wanted = 0
+        self.stopped: list[str] = []
         self._changed = changed
 
     @property
@@ -57,6 +58,10 @@ class FakeInstance:
         """Counted; the first one is the starter."""
         self.wanted += 1
         return self.wanted == 1
+
+    def request_stop(self, reason: str) -> None:
+        """Told to stop; a test says when it has."""
+        self.stopped.append(reason)
 
     def retry_after(self) -> float:
         """A fixed time."""
