@@ -233,10 +233,10 @@ class RequestFinished(Event):
 
 @dataclass(frozen=True, slots=True)
 class InternalError(Event):
-    """A bug: an exception that nobody expected, with its traceback. The client heard only the request's id."""
+    """A bug: an exception that nobody expected, with its traceback; clients hear only their request's id."""
 
     level: ClassVar[Level] = "error"
-    request_id: str
+    where: str
     error: str
     traceback: str
 
@@ -259,6 +259,15 @@ class StateFileUnusable(Event):
     level: ClassVar[Level] = "warning"
     path: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigWatchLimited(Event):
+    """The config's folder gives no notices: a change of the file is seen at the next look at it."""
+
+    path: str
+    reason: str
+    poll_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import anyio
 from engines.contract import EngineAdapter, LaunchPlan
 from supervisor.clock import Clock
 from supervisor.errors import InstanceError
-from supervisor.events import EventBus, LaunchReady, LaunchStarted
+from supervisor.events import EventBus, InternalError, LaunchReady, LaunchStarted
 from supervisor.instances.exit_report import LOG_LINES, Ending, ExitReport, explain
 from supervisor.instances.launch import Launch, LaunchTicket, prepare_ticket
 from supervisor.instances.probes import ReadinessSignals, wait_until_ready
@@ -20,20 +21,29 @@ from supervisor.models.catalog import ModelEntry
 from supervisor.processes.child_process import ChildProcess, Exit, SpawnFailed, SpawnSpec, spawn
 from supervisor.processes.progress import StallWatch, read_progress
 
+Flush = Callable[[Launch], Awaitable[None]]
+# Saving what an engine holds takes milliseconds to a second; a stop never waits longer for it.
+FLUSH_SECONDS = 5.0
+
 
 @dataclass(frozen=True, slots=True)
 class AttemptTools:
-    """What one launch needs of the outside; seconds where times are meant."""
+    """What one launch needs of the outside; seconds where times are meant.
+
+    ``flush`` is awaited, within ``FLUSH_SECONDS``, before a READY engine is told to stop: what it holds can be saved.
+    """
 
     instance_id: str
     adapter: EngineAdapter
     prepare: Callable[[ModelEntry], Awaitable[LaunchPlan]]
     environment: Callable[[EngineAdapter, LaunchPlan, str], dict[str, str]]
+    forget_key: Callable[[str], None]
     runtime_dir: Path
     clock: Clock
     bus: EventBus
     stall_timeout: float
     stop_grace: float
+    flush: Flush
 
 
 class Attempt:
@@ -84,6 +94,20 @@ class Attempt:
         ticket = prepare_ticket(tools.adapter, tools.runtime_dir)
         self.launch_id = ticket.id
         try:
+            return await self._run(plan, ticket, stop, became_ready, stopping)
+        finally:
+            tools.forget_key(ticket.api_key)
+
+    async def _run(
+        self,
+        plan: LaunchPlan,
+        ticket: LaunchTicket,
+        stop: anyio.Event,
+        became_ready: Callable[[Launch], None],
+        stopping: Callable[[], None],
+    ) -> ExitReport:
+        tools = self._tools
+        try:
             child = await spawn(self._spec(plan, ticket), on_line=self._signals.read_line)
         except SpawnFailed as error:
             return explain(plan, self._ending("starting", None, log=(), planned=False, spawn=error))
@@ -91,8 +115,8 @@ class Attempt:
         tools.bus.publish(LaunchStarted(tools.instance_id, self._entry.id, launch.id, child.pid, self._generation))
         reports: list[ExitReport] = []
         async with anyio.create_task_group() as tasks:
-            await tasks.start(child.run)
             try:
+                await tasks.start(child.run)
                 reports.append(await self._live(child, launch, stop, became_ready, stopping))
             finally:
                 with anyio.CancelScope(shield=True):
@@ -128,6 +152,8 @@ class Attempt:
         planned = outcome == "stop"
         if planned:
             stopping()
+            if self._ready_at is not None:
+                await self._flush(launch)
         ended_itself = child.exit is not None
         with anyio.CancelScope(shield=True):
             status = await child.stop(self._tools.stop_grace if planned else 0.0)
@@ -141,6 +167,15 @@ class Attempt:
             spawn=failed,
         )
         return explain(launch.plan, ending)
+
+    async def _flush(self, launch: Launch) -> None:
+        """Let others save what the engine holds; their failure delays nothing but itself."""
+        with anyio.move_on_after(FLUSH_SECONDS):
+            try:
+                await self._tools.flush(launch)
+            except Exception as error:  # noqa: BLE001  the stop goes on
+                trace = traceback.format_exc()
+                self._tools.bus.publish(InternalError(f"flush of {launch.id}", repr(error), trace))
 
     def _spec(self, plan: LaunchPlan, ticket: LaunchTicket) -> SpawnSpec:
         adapter = self._tools.adapter

@@ -5,6 +5,7 @@ Others read properties and call ``want``, ``stop`` and ``drain``; only ``run`` c
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +16,8 @@ from anyio.abc import TaskStatus
 from engines.contract import EngineAdapter, LaunchPlan
 from supervisor.clock import Clock
 from supervisor.errors import InstanceError, SupervisorError
-from supervisor.events import EventBus, InstanceChanged, LaunchExited
-from supervisor.instances.attempt import Attempt, AttemptTools
+from supervisor.events import EventBus, InstanceChanged, InternalError, LaunchExited
+from supervisor.instances.attempt import Attempt, AttemptTools, Flush
 from supervisor.instances.exit_report import ExitReport
 from supervisor.instances.launch import Launch
 from supervisor.instances.lifecycle import InstanceState, Trigger, advance
@@ -37,6 +38,10 @@ class InstanceLimits:
     restart: RestartLimits = field(default_factory=RestartLimits)
 
 
+async def no_flush(_launch: Launch) -> None:
+    """Nothing to save."""
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceTools:
     """What an instance needs of the outside.
@@ -44,17 +49,21 @@ class InstanceTools:
     Attributes:
         prepare: chooses a build and makes the plan; raises SupervisorError.
         environment: a child's whole environment for a plan and its key.
+        forget_key: told of the key of a launch that has ended.
         runtime_dir: where sockets go.
         changed: called in the same sync step as each change of state.
+        flush: awaited, within a bound, before a READY engine is told to stop.
     """
 
     adapter: EngineAdapter
     prepare: Callable[[ModelEntry], Awaitable[LaunchPlan]]
     environment: Callable[[EngineAdapter, LaunchPlan, str], dict[str, str]]
+    forget_key: Callable[[str], None]
     runtime_dir: Path
     clock: Clock
     bus: EventBus
     changed: Callable[[Instance], None]
+    flush: Flush = no_flush
 
 
 class _Awaited:
@@ -185,21 +194,24 @@ class Instance:
         self._stop = anyio.Event()  # whoever wanted it came after whoever stopped it
 
     async def _launch_once(self) -> None:
-        """STARTING to STOPPED, BACKOFF or FAILED."""
+        """STARTING to STOPPED, BACKOFF or FAILED; a fault of our own ends this launch, not the daemon."""
         self._load_began = self._tools.clock.monotonic()
         attempt = Attempt(self.entry, self._attempt_tools(), self.generation + 1)
         try:
             self.plan = await attempt.prepare(self._stop)
+            if self.plan is None:
+                self._stopped()
+                return
+            self.generation += 1
+            report = await attempt.run(self.plan, self._stop, self._became_ready, self._stopping)
         except SupervisorError as error:
             self._give_up(error, retry_in=0.0)
-            return
-        if self.plan is None:
-            self._stopped()
-            return
-        self.generation += 1
-        report = await attempt.run(self.plan, self._stop, self._became_ready, self._stopping)
-        self.launch = None
-        self._ended(report, attempt)
+        except Exception as error:  # noqa: BLE001  see above
+            self._tools.bus.publish(InternalError(f"launch of {self.id}", repr(error), traceback.format_exc()))
+            failure = InstanceError("start_failed", f"{self.model_id}: an internal error ended the launch: {error!r}")
+            self._give_up(failure, self._limits.restart.longest)
+        else:
+            self._ended(report, attempt)
 
     def _attempt_tools(self) -> AttemptTools:
         tools, limits = self._tools, self._limits
@@ -208,11 +220,13 @@ class Instance:
             adapter=tools.adapter,
             prepare=tools.prepare,
             environment=tools.environment,
+            forget_key=tools.forget_key,
             runtime_dir=tools.runtime_dir,
             clock=tools.clock,
             bus=tools.bus,
             stall_timeout=limits.stall_timeout,
             stop_grace=limits.stop_grace,
+            flush=tools.flush,
         )
 
     def _became_ready(self, launch: Launch) -> None:
@@ -235,6 +249,7 @@ class Instance:
         self._failures = ()
 
     def _ended(self, report: ExitReport, attempt: Attempt) -> None:
+        self.launch = None
         self.last_exit = report
         self._publish_exit(report, attempt.launch_id)
         if self.state is _STATE.STOPPING:
@@ -256,7 +271,12 @@ class Instance:
             self._move(f"{report.ending}: {report.verdict.why}; {decision.reason}", _DO.EXITED)
 
     def _give_up(self, error: SupervisorError, retry_in: float) -> None:
-        """STARTING or READY to FAILED in one step; whoever waits is told why."""
+        """From whatever it was running as to FAILED in one step; whoever waits is told why."""
+        self.launch = None
+        if self.state is _STATE.STOPPING:
+            self._after_stop()
+            self._move(error.message, _DO.EXITED)
+            return
         self.failure = error
         self._retry_at = self._tools.clock.monotonic() + retry_in
         self._wanted = False

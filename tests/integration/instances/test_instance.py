@@ -16,8 +16,9 @@ from engines.contract import EngineAdapter, EngineKind, LaunchPlan
 from engines.llama_cpp.adapter import LlamaCppAdapter
 from supervisor.clock import SystemClock
 from supervisor.errors import InstanceError, PlanError
-from supervisor.events import EventBus, InstanceChanged, LaunchExited
+from supervisor.events import EventBus, InstanceChanged, InternalError, LaunchExited
 from supervisor.instances.instance import Instance, InstanceLimits, InstanceTools
+from supervisor.instances.launch import Launch
 from supervisor.instances.lifecycle import InstanceState
 from supervisor.instances.restart_policy import RestartLimits
 from supervisor.models.catalog import ModelEntry
@@ -42,22 +43,33 @@ class Stage:
         self.build = fake_build(folder)
         self.clock = SystemClock()
         self.bus = EventBus(self.clock)
-        self.plan_error: PlanError | None = None
+        self.fault: Exception | None = None
+        self.flush_fault: Exception | None = None
+        self.flushed: list[int] = []
         tools = InstanceTools(
             adapter=LlamaCppAdapter(),
             prepare=self.prepare,
             environment=self.environment,
+            forget_key=lambda _key: None,
             runtime_dir=runtime,
             clock=self.clock,
             bus=self.bus,
             changed=lambda _instance: None,
+            flush=self.flush,
         )
         self.instance = Instance(model_entry(), tools, limits)
 
+    async def flush(self, launch: Launch) -> None:
+        """Note that the engine still answered when it was asked."""
+        async with launch.session.get(f"{launch.base_url}/slots", headers=launch.headers) as answer:
+            self.flushed.append(answer.status)
+        if self.flush_fault is not None:
+            raise self.flush_fault
+
     async def prepare(self, entry: ModelEntry) -> LaunchPlan:
         """A plan without planning."""
-        if self.plan_error is not None:
-            raise self.plan_error
+        if self.fault is not None:
+            raise self.fault
         return LaunchPlan(
             model_id=entry.id,
             engine=EngineKind.LLAMA_CPP,
@@ -121,6 +133,18 @@ async def test_it_starts_when_wanted_and_stops_when_told(tmp_path: Path) -> None
         assert there.states() == ["starting", "ready", "stopping", "stopped"]
         assert there.instance.generation == 1
         assert [(end.phase, end.planned) for end in there.exits()] == [("stopping", True)]
+
+
+async def test_what_an_engine_holds_is_saved_before_it_stops(tmp_path: Path) -> None:
+    """Two stages: the flush meets a living engine, then it is stopped; a flush that fails stops nothing."""
+    async with stage(tmp_path) as there:
+        there.flush_fault = OSError("disk full")
+        there.instance.want()
+        await there.until(READY)
+        there.instance.request_stop("test")
+        await there.until(STOPPED)
+        assert there.flushed == [200]
+        assert any(isinstance(record.event, InternalError) for record in there.bus.since(0))
 
 
 async def test_a_wish_during_a_stop_is_not_lost(tmp_path: Path) -> None:
@@ -232,12 +256,26 @@ async def test_an_engine_that_ignores_sigterm_is_killed_with_its_family(tmp_path
 async def test_a_plan_that_can_not_be_made_fails_without_a_process(tmp_path: Path) -> None:
     """The planner's own error is the failure, and another request may ask again at once."""
     async with stage(tmp_path) as there:
-        there.plan_error = PlanError("no_build", "none")
+        error = there.fault = PlanError("no_build", "none")
         there.instance.want()
         await there.until(FAILED)
-        assert there.instance.failure is there.plan_error
+        assert there.instance.failure is error
         assert there.instance.can_start
-        there.plan_error = None
+        there.fault = None
+        there.instance.want()
+        await there.until(READY)
+
+
+async def test_a_fault_of_our_own_ends_the_launch_and_not_the_daemon(tmp_path: Path) -> None:
+    """An unexpected exception while preparing is told as an internal error; the instance can be wanted again."""
+    async with stage(tmp_path) as there:
+        there.fault = ZeroDivisionError("oops")
+        there.instance.want()
+        await there.until(FAILED)
+        assert there.instance.failure is not None
+        assert "ZeroDivisionError" in there.instance.failure.message
+        there.fault = None
+        there.instance.forgive()
         there.instance.want()
         await there.until(READY)
 
