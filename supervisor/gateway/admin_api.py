@@ -1,0 +1,82 @@
+"""``/admin/v1``: the state of everything, what happens, and loads by hand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from supervisor.gateway.client_stream import ClientStream
+from supervisor.gateway.exchange import exchange_of
+from supervisor.gateway.gate import Gate
+from supervisor.gateway.ports import ModelControl
+
+_BEGUN = b": connected\n\n"
+
+
+class AdminApi:
+    """Handlers for the owner and the owner's scripts."""
+
+    def __init__(
+        self,
+        status: Callable[[], dict[str, Any]],
+        events: Callable[[int | None], AsyncGenerator[bytes, None]],
+        control: ModelControl,
+        gate: Gate,
+    ) -> None:
+        self._status = status
+        self._events = events
+        self._control = control
+        self._gate = gate
+
+    def routes(self) -> list[web.RouteDef]:
+        """What to mount. Ids may hold slashes."""
+        return [
+            web.get("/admin/v1/status", self.status),
+            web.get("/admin/v1/events", self.events, allow_head=False),
+            web.post("/admin/v1/models/{id:.+}/load", self.load),
+            web.post("/admin/v1/models/{id:.+}/unload", self.unload),
+        ]
+
+    async def status(self, _request: web.Request) -> web.Response:
+        """``GET /admin/v1/status``."""
+        return _json(self._status())
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """``GET /admin/v1/events``: server-sent events until the client leaves.
+
+        ``Last-Event-ID``, or ``?after=`` for what can't set headers, brings what was missed; 0 all that is kept.
+        """
+        client = ClientStream(request, exchange_of(request))
+        await client.send(_BEGUN)
+        async with aclosing(self._events(_after(request))) as frames:
+            async for frame in frames:
+                await client.send(frame)
+        return await client.finish()
+
+    async def load(self, request: web.Request) -> web.Response:
+        """``POST /admin/v1/models/{id}/load``: answers when the model is ready."""
+        with self._gate.admit():
+            loaded = await self._control.load(request.match_info["id"])
+        return _json(loaded)
+
+    async def unload(self, request: web.Request) -> web.Response:
+        """``POST /admin/v1/models/{id}/unload``: answers when the model is stopped."""
+        with self._gate.admit():
+            unloaded = await self._control.unload(request.match_info["id"])
+        return _json(unloaded)
+
+
+def _after(request: web.Request) -> int | None:
+    """The last id that the client saw; an id that is none of ours counts as none seen."""
+    said = request.headers.get("Last-Event-ID") or request.query.get("after")
+    if said is None:
+        return None
+    return int(said) if said.isascii() and said.isdigit() and len(said) <= 18 else 0  # noqa: PLR2004  fits 64 bits
+
+
+def _json(value: Any) -> web.Response:
+    return web.Response(body=orjson.dumps(value, default=str), content_type="application/json")

@@ -1,0 +1,68 @@
+"""What every request passes first and last: its id, its caller, errors in the API's form, one event at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from supervisor.clock import Clock
+from supervisor.errors import CallerError, SupervisorError
+from supervisor.events import EventBus
+from supervisor.gateway.client_stream import ClientLeftError
+from supervisor.gateway.errors import answer
+from supervisor.gateway.exchange import CLIENT_LEFT_STATUS, begin
+from supervisor.gateway.ports import Caller
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+# Asked every few seconds by machines: their ends are no news.
+_QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/admin/v1/events"})
+
+
+def front_door(
+    identify: Callable[[web.Request], Caller], clock: Clock, bus: EventBus
+) -> Callable[..., Awaitable[web.StreamResponse]]:
+    """The one middleware."""
+
+    @web.middleware
+    async def pass_through(request: web.Request, handler: Handler) -> web.StreamResponse:
+        exchange = begin(request, identify(request), clock, bus)
+        status = CLIENT_LEFT_STATUS
+        try:
+            try:
+                response = await handler(request)
+            except ClientLeftError:
+                exchange.client_left()
+                # Nobody reads it; aiohttp drops it with the connection.
+                response = web.Response(status=CLIENT_LEFT_STATUS)
+            except Exception as error:  # noqa: BLE001  the last place: nothing may reach aiohttp's own error page
+                known = exchange.failed(_known(error, request))
+                said = answer(known, exchange.request_id)
+                response = web.Response(status=said.status, headers=said.headers, body=said.body)
+            status = response.status
+            if not response.prepared:
+                response.headers.update(exchange.headers)
+        except asyncio.CancelledError:
+            exchange.client_left()
+            raise
+        finally:
+            if request.path not in _QUIET:
+                exchange.finished(request, status)
+        return response
+
+    return pass_through
+
+
+def _known(error: Exception, request: web.Request) -> Exception:
+    """Refusals of aiohttp's own as ours; everything else as it is."""
+    if isinstance(error, SupervisorError) or not isinstance(error, web.HTTPException):
+        return error
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(error.allowed_methods))
+        return CallerError(
+            "method_not_allowed", f"{request.path} takes {allowed}, not {request.method}.", allow=allowed
+        )
+    if isinstance(error, web.HTTPNotFound):
+        return CallerError("not_found", f"There is nothing at {request.path}. GET / says what there is.")
+    return CallerError("invalid_request", f"The request can't be served: {error.reason}.")

@@ -1,0 +1,61 @@
+"""Loading and unloading by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from supervisor.errors import InstanceError, ModelError
+from supervisor.gateway.status_document import StatusDocument
+from supervisor.instances.fleet import AT_REST, Fleet
+from supervisor.instances.lifecycle import InstanceState
+from supervisor.models.catalog import ModelEntry
+from supervisor.routing.router import Router
+
+
+class ModelControl:
+    """What ``/admin/v1/models/{id}/load`` and ``/unload`` do; an operator's wish forgives past failures."""
+
+    def __init__(
+        self, router: Router, fleet: Fleet, status: StatusDocument, watch: Callable[[ModelEntry], None]
+    ) -> None:
+        self._router = router
+        self._fleet = fleet
+        self._watch = watch
+        self._status = status
+
+    async def load(self, name: str) -> dict[str, Any]:
+        """Make the model ready; waits for it, and answers with its row of the status.
+
+        Raises:
+            ModelError: ``models_unknown``, ``model_not_found``, ``model_broken``.
+            SupervisorError: why it did not start.
+        """
+        await self._router.ready()
+        entry = self._router.find(name)
+        if entry.broken is not None:
+            raise ModelError("model_broken", f"model {entry.id!r} can't be served: {entry.broken}", model=entry.id)
+        self._watch(entry)
+        instance = self._fleet.instance(entry)
+        if instance.state is InstanceState.STOPPING:
+            await instance.until(InstanceState.STOPPED)
+        instance.forgive()
+        instance.want()
+        await instance.until(InstanceState.READY, InstanceState.FAILED, InstanceState.BACKOFF, InstanceState.STOPPING)
+        if not instance.is_ready:
+            stopped = InstanceError("instance_stopping", f"{entry.id} was stopped while it loaded")
+            raise instance.failure or stopped
+        return self._status.instance(instance)
+
+    async def unload(self, name: str) -> dict[str, Any]:
+        """Stop the model's instance, cutting what runs on it; waits for the end.
+
+        Raises:
+            ModelError: ``models_unknown``, ``model_not_found``.
+        """
+        await self._router.ready()
+        entry: ModelEntry = self._router.find(name)
+        instance = self._fleet.instance(entry)
+        instance.request_stop("unloaded by hand")
+        await instance.until(*AT_REST)
+        return self._status.instance(instance)

@@ -1,0 +1,100 @@
+"""OpenAI's API: chat, text completions, embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from engines.contract import Capability
+from supervisor.gateway.client_stream import ClientLeftError, ClientStream
+from supervisor.gateway.errors import event
+from supervisor.gateway.exchange import exchange_of
+from supervisor.gateway.gate import Gate
+from supervisor.gateway.ports import Router
+from supervisor.gateway.relay import Call, Relay
+from supervisor.gateway.request_body import read_body, require_input, require_messages, require_prompt
+from supervisor.gateway.request_options import take_keep_alive
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """One path: what it needs of a model and of a body; ``whole``: its answer's ``object``, None if never streamed."""
+
+    path: str
+    capability: Capability
+    check: Callable[[dict[str, Any]], None]
+    whole: str | None
+
+
+_CHAT = _Kind("/v1/chat/completions", Capability.CHAT, require_messages, "chat.completion")
+_TEXT = _Kind("/v1/completions", Capability.CHAT, require_prompt, "text_completion")
+_EMBEDDINGS = _Kind("/v1/embeddings", Capability.EMBEDDINGS, require_input, None)
+
+
+class OpenAiApi:
+    """Handlers of the requests that reach an engine."""
+
+    def __init__(self, router: Router, relay: Relay, gate: Gate, body_limit: int) -> None:
+        self._router = router
+        self._relay = relay
+        self._gate = gate
+        self._body_limit = body_limit
+
+    def routes(self) -> list[web.RouteDef]:
+        """What to mount."""
+        return [
+            web.post(_CHAT.path, self.chat),
+            web.post(_TEXT.path, self.text),
+            web.post(_EMBEDDINGS.path, self.embeddings),
+        ]
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        """``POST /v1/chat/completions``."""
+        return await self._serve(request, _CHAT)
+
+    async def text(self, request: web.Request) -> web.StreamResponse:
+        """``POST /v1/completions``."""
+        return await self._serve(request, _TEXT)
+
+    async def embeddings(self, request: web.Request) -> web.StreamResponse:
+        """``POST /v1/embeddings``."""
+        return await self._serve(request, _EMBEDDINGS)
+
+    async def _serve(self, request: web.Request, kind: _Kind) -> web.StreamResponse:
+        exchange = exchange_of(request)
+        client = ClientStream(request, exchange)
+        try:
+            with self._gate.admit():
+                answer = await self._answer(request, kind, client)
+            if answer is not None:
+                exchange.content_sent()
+                return web.Response(body=answer, content_type="application/json")
+        except ClientLeftError:
+            raise
+        except Exception as error:
+            if not client.started:
+                raise
+            # The status is out: the error becomes the last event, and no [DONE] follows.
+            await client.last_words(event(exchange.failed(error), exchange.request_id))
+        return await client.finish()
+
+    async def _answer(self, request: web.Request, kind: _Kind, client: ClientStream) -> bytes | None:
+        """The whole answer; None when it was streamed."""
+        body = await read_body(request, self._body_limit)
+        kind.check(body.json)
+        keep_alive = take_keep_alive(request.headers, body.json)
+        await self._router.ready()
+        entry = self._router.resolve(body.model, kind.capability)
+        exchange = exchange_of(request)
+        exchange.model = entry.id
+        call = Call(exchange, entry, kind.path, body.json, large=body.large, keep_alive=keep_alive)
+        if kind.whole is None:
+            return await self._relay.whole(call)
+        if not body.json.get("stream"):
+            return orjson.dumps(await self._relay.folded(call, kind.whole))
+        await self._relay.stream(call, client)
+        return None

@@ -1,0 +1,187 @@
+"""What the gateway needs of others, and no more; ``app.py`` hands in the real things."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import aiohttp
+from aiohttp import web
+
+from engines.contract import Capability, EngineKind, LaunchPlan
+from supervisor.broker.lease import LeaseRequest
+from supervisor.models.catalog import ModelEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks; ``name`` is what the queue shares by."""
+
+    name: str
+
+
+class Launch(Protocol):
+    """An engine process that can be talked to.
+
+    Attributes:
+        session: HTTP client to this process alone.
+        headers: the engine's key.
+    """
+
+    @property
+    def session(self) -> aiohttp.ClientSession: ...  # noqa: D102  said in the class
+
+    @property
+    def base_url(self) -> str: ...  # noqa: D102  said in the class
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...  # noqa: D102  said in the class
+
+    @property
+    def instance_id(self) -> str: ...  # noqa: D102  said in the class
+
+    @property
+    def plan(self) -> LaunchPlan: ...  # noqa: D102  said in the class
+
+
+class Lease(Protocol):
+    """The right to one slot of one ready instance."""
+
+    @property
+    def launch(self) -> Launch: ...  # noqa: D102  said in the class
+
+    @property
+    def queue_seconds(self) -> float: ...  # noqa: D102  said in the class
+
+    @property
+    def load_seconds(self) -> float: ...  # noqa: D102  said in the class
+
+    def abandon(self) -> None:
+        """The engine may still be at work on this request when the lease ends."""
+        ...
+
+
+class Leases(Protocol):
+    """The broker."""
+
+    def lease(self, request: LeaseRequest) -> AbstractAsyncContextManager[Lease]:
+        """Wait for a slot, starting the engine if it must be, and hold it.
+
+        Raises:
+            AdmissionError, InstanceError, PlanError: refused, with the reason.
+        """
+        ...
+
+
+class Router(Protocol):
+    """Finds what serves a model."""
+
+    async def ready(self) -> None:
+        """Wait, within a bound, until the models are known."""
+        ...
+
+    def resolve(self, name: str, capability: Capability) -> ModelEntry:
+        """The model that ``name`` means.
+
+        Raises:
+            ModelError: ``models_unknown``, ``model_not_found``, ``model_broken``, ``capability_not_served``.
+        """
+        ...
+
+
+class Generation(Protocol):
+    """The part of an engine's adapter that a request needs."""
+
+    def prepare_generation(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The client's body as it is sent to the engine: always a stream that reports progress."""
+        ...
+
+    def can_stream(self, body: dict[str, Any]) -> bool:
+        """Whether the engine can answer this body as a stream."""
+        ...
+
+    def is_progress(self, data: bytes) -> bool:
+        """Whether the data of a frame is a progress report that carries no content."""
+        ...
+
+
+class ModelControl(Protocol):
+    """Loads and unloads by hand; both answer with what ``/admin/v1/status`` would say of the instance."""
+
+    async def load(self, name: str) -> dict[str, Any]:
+        """Make the model ready; waits for it."""
+        ...
+
+    async def unload(self, name: str) -> dict[str, Any]:
+        """Stop the model's instance; waits for it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """A row of ``/v1/models``.
+
+    Attributes:
+        created: seconds since 1970; 0 is not allowed to stand for unknown.
+        context_length: tokens that one request may use.
+        state: the instance's state, such as ``ready``; ``stopped`` when it was never started.
+        broken: why it can't be served; None when it can.
+    """
+
+    id: str
+    created: int | None
+    capabilities: tuple[str, ...]
+    state: str
+    aliases: tuple[str, ...] = ()
+    context_length: int | None = None
+    broken: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Everything that the gateway is built on.
+
+    Attributes:
+        generation: the adapter of an engine.
+        models: rows of ``/v1/models``, in order.
+        status: the document of ``/admin/v1/status``.
+        readiness: whether requests are taken, and why not.
+        metrics: the body and the content type of ``/metrics``.
+        events: frames of the event stream after an id; None: only new ones.
+        identify: who asks; the place for authentication.
+    """
+
+    router: Router
+    leases: Leases
+    generation: Callable[[EngineKind], Generation]
+    models: Callable[[], Sequence[ModelCard]]
+    control: ModelControl
+    status: Callable[[], dict[str, Any]]
+    readiness: Callable[[], tuple[bool, str]]
+    metrics: Callable[[], Awaitable[tuple[bytes, str]]]
+    events: Callable[[int | None], AsyncGenerator[bytes, None]]
+    identify: Callable[[web.Request], Caller]
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """Limits, in bytes and seconds.
+
+    Attributes:
+        body_limit: longest request body, after decompression.
+        idle_timeout: longest silence of an engine within a request.
+        early_header: a streamed request that waits longer hears that it waits.
+        waiting_interval: from then on so often.
+    """
+
+    body_limit: int = 32 * 2**20
+    idle_timeout: float = 300.0
+    early_header: float = 10.0
+    waiting_interval: float = 10.0
+
+
+def peer_address(request: web.Request) -> Caller:
+    """The caller where nothing else identifies it."""
+    return Caller(request.remote or "local")

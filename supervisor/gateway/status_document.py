@@ -1,0 +1,198 @@
+"""The document of ``/admin/v1/status`` and the rows of ``/v1/models``, from what the owners of things say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from engines.contract import DeviceListing, LaunchPlan
+from supervisor.broker.broker import Broker
+from supervisor.builds.inspect import FoundBuild
+from supervisor.clock import Clock
+from supervisor.gateway.ports import ModelCard
+from supervisor.instances.exit_report import ExitReport
+from supervisor.instances.fleet import Fleet
+from supervisor.instances.instance import Instance
+from supervisor.models.catalog import Catalog, ModelEntry
+from supervisor.planning.context import default_ctx_size
+from supervisor.routing.router import Router
+
+
+def plan_document(plan: LaunchPlan) -> dict[str, Any]:
+    """A plan as ``plan --json`` prints it."""
+    return {
+        "model": plan.model_id,
+        "engine": plan.engine.value,
+        "build": plan.build,
+        "argv": [str(plan.executable), *plan.argv],
+        "threads": plan.threads,
+        "threads_batch": plan.threads_batch,
+        "n_gpu_layers": plan.n_gpu_layers,
+        "ctx_size": plan.ctx_size,
+        "slots": plan.slots,
+        "cache_type": plan.cache_type,
+        "memory": {pool: {**asdict(part), "total": part.total} for pool, part in plan.memory.items()},
+        "fits": plan.fits,
+        "rationale": [{"choice": c.choice, "value": c.value, "reason": c.reason} for c in plan.rationale],
+        "warnings": list(plan.warnings),
+    }
+
+
+class StatusDocument:
+    """Puts the status together when it is asked for; keeps nothing."""
+
+    def __init__(
+        self,
+        version: str,
+        clock: Clock,
+        fleet: Fleet,
+        broker: Broker,
+        builds: Callable[[], Sequence[FoundBuild]],
+        address: Callable[[], str | None],
+    ) -> None:
+        self._version = version
+        self._clock = clock
+        self._began = clock.monotonic()
+        self._fleet = fleet
+        self._broker = broker
+        self._builds = builds
+        self._address = address
+
+    def __call__(self) -> dict[str, Any]:
+        """The whole document; see the interface in docs/api.md."""
+        tickets = self._broker.queue_view()
+        return {
+            "version": self._version,
+            "uptime_seconds": round(self._clock.monotonic() - self._began, 3),
+            "address": self._address(),
+            "instances": [self.instance(instance) for instance in self._fleet.instances()],
+            "builds": [build_row(build) for build in self._builds()],
+            "ledger": {},
+            "queue": {"waiting": len(tickets), "tickets": tickets},
+            "peers": [],
+        }
+
+    def instance(self, instance: Instance) -> dict[str, Any]:
+        """One instance's row."""
+        launch = instance.launch
+        plan = instance.plan
+        return {
+            "id": instance.id,
+            "model": instance.model_id,
+            "engine": instance.entry.engine.value,
+            "build": plan.build if plan else None,
+            "state": instance.state.value,
+            "pid": launch.pid if launch else None,
+            "since": _time(instance.since),
+            "generation": instance.generation,
+            "accepting": instance.accepting,
+            "plan": plan_document(plan) if plan else None,
+            "memory": {
+                pool: {"predicted": part.total, "declared": None, "observed": None}
+                for pool, part in (plan.memory if plan else {}).items()
+            },
+            "leases": self._broker.leases_of(instance.model_id),
+            "slots": instance.slots,
+            "failure": instance.failure.message if instance.failure else None,
+            "last_exit": _last_exit(instance.last_exit),
+        }
+
+
+def _last_exit(report: ExitReport | None) -> dict[str, Any] | None:
+    if report is None:
+        return None
+    return {
+        "phase": report.phase,
+        "code": report.exit_code,
+        "signal": report.signal,
+        "kind": report.verdict.kind.value,
+        "blames": report.verdict.blames.value,
+        "why": report.verdict.why,
+        "planned": report.planned,
+        "at": _time(report.at),
+        "log": list(report.log),
+    }
+
+
+def build_row(build: FoundBuild) -> dict[str, Any]:
+    """One build's row."""
+    devices = build.facts.devices
+    return {
+        "name": build.name,
+        "engine": build.engine.value,
+        "executable": str(build.executable),
+        "version": build.facts.version,
+        "fingerprint": build.fingerprint,
+        "devices": None if devices is None else [_device_name(device) for device in devices],
+        "health": "usable",
+        "strikes": [],
+        "reason": build.problem,
+    }
+
+
+def model_cards(router: Router, fleet: Fleet) -> list[ModelCard]:
+    """Rows of ``/v1/models``; the caller leaves out broken ones."""
+    catalog = router.catalog
+    if catalog is None:
+        return []
+    instances = {instance.model_id: instance for instance in fleet.instances()}
+    return [_card(entry, instances.get(entry.id)) for entry in catalog.entries]
+
+
+def model_row(entry: ModelEntry) -> dict[str, Any]:
+    """A model as ``models list`` shows it where no daemon runs."""
+    return {
+        "id": entry.id,
+        "aliases": list(entry.aliases),
+        "capabilities": sorted(entry.serves),
+        "state": "broken" if entry.broken else "stopped",
+        "broken": entry.broken,
+        "files": [str(file) for file in entry.files],
+    }
+
+
+def _card(entry: ModelEntry, instance: Instance | None) -> ModelCard:
+    plan = instance.plan if instance else None
+    wished = getattr(entry.launch, "ctx_size", None)
+    trained = entry.metadata.context_length if entry.metadata else None
+    return ModelCard(
+        id=entry.id,
+        created=_created(entry),
+        capabilities=tuple(sorted(entry.serves)),
+        state=instance.state.value if instance else "stopped",
+        aliases=entry.aliases,
+        context_length=plan.ctx_size if plan else wished or default_ctx_size(trained),
+        broken=entry.broken,
+    )
+
+
+def _created(entry: ModelEntry) -> int | None:
+    """When the model's file was last written; None when it can't be asked."""
+    try:
+        return int(entry.files[0].stat().st_mtime) if entry.files else None
+    except OSError:
+        return None
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def panel_document(status: dict[str, Any], catalog: Catalog | None, plan: LaunchPlan | None) -> dict[str, Any]:
+    """The status with what the first panel shows beside it: models, device names, and the threads with their reason."""
+    threads = next((choice for choice in plan.rationale if choice.choice == "threads"), None) if plan else None
+    return {
+        **status,
+        "models": [
+            {"id": entry.id, "aliases": list(entry.aliases), "serves": sorted(entry.serves)}
+            for entry in (catalog.usable if catalog else ())
+        ],
+        "threads": {"value": threads.value, "reason": threads.reason} if threads else None,
+    }
+
+
+def _device_name(device: DeviceListing) -> str:
+    software = ", software: not used unless a model names it" if device.software else ""
+    return f"{device.id} ({device.name}{software})"

@@ -1,0 +1,295 @@
+"""A gateway on a real socket, with everything behind it written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+import anyio
+
+from engines.contract import Capability, EngineKind, LaunchPlan, LaunchSettings
+from supervisor.broker.lease import LeaseRequest
+from supervisor.clock import SystemClock
+from supervisor.errors import ModelError, SupervisorError
+from supervisor.events import Event, EventBus, Record, RequestFinished
+from supervisor.gateway.gate import Gate
+from supervisor.gateway.ports import GatewaySettings, ModelCard, Ports, peer_address
+from supervisor.gateway.server import Listener, build_app
+from supervisor.models.catalog import ModelEntry
+from tests.fakes.played_engine import PlayedEngine
+from tests.support.sockets import short_socket_folder
+
+E = TypeVar("E", bound=Event)
+PATIENCE_SECONDS = 10.0
+KEY = "engine-key"
+
+
+def model_entry(name: str = "demo") -> ModelEntry:
+    """A model that exists only by name."""
+    return ModelEntry(
+        id=name,
+        engine=EngineKind.LLAMA_CPP,
+        files=(),
+        aliases=("nice-name",),
+        serves=frozenset({Capability.CHAT, Capability.EMBEDDINGS}),
+        settings=LaunchSettings(),
+        defaults=LaunchSettings(),
+        metadata=None,
+        broken=None,
+        build=None,
+        keep_alive=None,
+        pinned=False,
+        preload=False,
+        allow_paging=False,
+    )
+
+
+def launch_plan() -> LaunchPlan:
+    """A plan without content."""
+    return LaunchPlan(
+        model_id="demo",
+        engine=EngineKind.LLAMA_CPP,
+        build="b",
+        fingerprint="f",
+        executable=Path("/x"),
+        argv=(),
+        env={},
+        threads=1,
+        threads_batch=1,
+        n_gpu_layers=None,
+        ctx_size=1,
+        slots=1,
+        cache_type=None,
+        memory={},
+        fits=True,
+        rationale=(),
+    )
+
+
+class FakeGeneration:
+    """An adapter's part: marks the body, and knows llama-server's progress."""
+
+    def prepare_generation(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The body, marked."""
+        return {**body, "stream": True, "return_progress": True}
+
+    def can_stream(self, body: dict[str, Any]) -> bool:
+        """All but what says so."""
+        return not body.get("unstreamable")
+
+    def is_progress(self, data: bytes) -> bool:
+        """As llama-server writes it."""
+        return b'"prompt_progress":' in data
+
+
+@dataclass
+class FakeLaunch:
+    """Leads to the played engine."""
+
+    session: aiohttp.ClientSession
+    plan: LaunchPlan = field(default_factory=launch_plan)
+    base_url: str = "http://engine"
+    headers: Mapping[str, str] = field(default_factory=lambda: {"Authorization": f"Bearer {KEY}"})
+    instance_id: str = "demo-1"
+
+
+@dataclass
+class FakeLease:
+    """Remembers how it ended."""
+
+    launch: FakeLaunch
+    request: LeaseRequest
+    queue_seconds: float = 0.012
+    load_seconds: float = 0.5
+    abandoned: bool = False
+    released: bool = False
+
+    def abandon(self) -> None:
+        """Left too early."""
+        self.abandoned = True
+
+
+class FakeBroker:
+    """Grants at once, or when ``hold`` is set, or refuses with ``error``.
+
+    Attributes:
+        leases: every lease granted.
+        waiting: requests that wait now.
+        asked: set when a request waits.
+        ended: set when a lease or a wait ended.
+    """
+
+    def __init__(self, launch: FakeLaunch) -> None:
+        self.launch = launch
+        self.hold: anyio.Event | None = None
+        self.error: Exception | None = None
+        self.leases: list[FakeLease] = []
+        self.waiting = 0
+        self.asked = anyio.Event()
+        self.ended = anyio.Event()
+
+    @asynccontextmanager
+    async def lease(self, request: LeaseRequest) -> AsyncIterator[FakeLease]:
+        """Wait as told, then grant or refuse."""
+        self.waiting += 1
+        self.asked.set()
+        try:
+            if self.hold is not None:
+                await self.hold.wait()
+        finally:
+            self.waiting -= 1
+            self.ended.set()
+        if self.error is not None:
+            raise self.error
+        self.ended = anyio.Event()
+        lease = FakeLease(self.launch, request)
+        self.leases.append(lease)
+        try:
+            yield lease
+        finally:
+            lease.released = True
+            self.ended.set()
+
+
+class FakeRouter:
+    """Knows ``demo`` and its alias."""
+
+    def __init__(self) -> None:
+        self.entry = model_entry()
+        self.asked: list[tuple[str, Capability]] = []
+
+    async def ready(self) -> None:
+        """At once."""
+
+    def resolve(self, name: str, capability: Capability) -> ModelEntry:
+        """``demo`` or an error."""
+        self.asked.append((name, capability))
+        if name not in {self.entry.id, *self.entry.aliases}:
+            raise ModelError("model_not_found", f"there is no model {name!r}. Did you mean 'demo'?", param="model")
+        return self.entry
+
+
+class FakeControl:
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+        self.error: SupervisorError | None = None
+
+    async def load(self, name: str) -> dict[str, Any]:
+        """Remember."""
+        return self._do("load", name, "ready")
+
+    async def unload(self, name: str) -> dict[str, Any]:
+        """Remember."""
+        return self._do("unload", name, "stopped")
+
+    def _do(self, what: str, name: str, state: str) -> dict[str, Any]:
+        if self.error is not None:
+            raise self.error
+        self.told.append((what, name))
+        return {"model": name, "state": state}
+
+
+class FakeEvents:
+    """An event stream that says what it was asked, then waits."""
+
+    def __init__(self) -> None:
+        self.closed = anyio.Event()
+
+    async def frames(self, after: int | None) -> AsyncGenerator[bytes, None]:
+        """One frame, then silence."""
+        try:
+            yield f"id: 7\nevent: asked\ndata: {after}\n\n".encode()
+            await anyio.sleep_forever()
+        finally:
+            self.closed.set()
+
+
+@dataclass
+class RunningGateway:
+    """What a test holds in its hand."""
+
+    url: str
+    client: aiohttp.ClientSession
+    broker: FakeBroker
+    engine: PlayedEngine
+    router: FakeRouter
+    control: FakeControl
+    events: FakeEvents
+    gate: Gate
+    bus: EventBus
+    cards: list[ModelCard]
+    readiness: list[tuple[bool, str]]
+
+    async def heard(self, kind: type[E]) -> E:
+        """The next event of that kind, or the first that is kept."""
+        arrived = anyio.Event()
+
+        def look(record: Record) -> None:
+            if isinstance(record.event, kind):
+                arrived.set()
+
+        stop = self.bus.listen(look)
+        try:
+            with anyio.fail_after(PATIENCE_SECONDS):
+                while True:
+                    for record in self.bus.since(0):
+                        if isinstance(record.event, kind):
+                            return record.event
+                    await arrived.wait()
+        finally:
+            stop()
+
+    async def finished(self) -> RequestFinished:
+        """How the request ended."""
+        return await self.heard(RequestFinished)
+
+
+@asynccontextmanager
+async def running_gateway(
+    engine: PlayedEngine, *, adapter: Any = None, patience: float = 30, **settings: Any
+) -> AsyncIterator[RunningGateway]:
+    """Everything up: engine, gateway, and a client that reads nothing into what it gets."""
+    clock = SystemClock()
+    bus = EventBus(clock)
+    gate = Gate()
+    router, control, events = FakeRouter(), FakeControl(), FakeEvents()
+    cards: list[ModelCard] = []
+    readiness = [(True, "ok")]
+    generation = adapter or FakeGeneration()
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(short_socket_folder())
+        await stack.enter_async_context(engine.listening(folder / "e.sock"))
+        connector = aiohttp.UnixConnector(str(folder / "e.sock"), limit=0)
+        session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, auto_decompress=False))
+        broker = FakeBroker(FakeLaunch(session))
+        ports = Ports(
+            router=router,
+            leases=broker,
+            generation=lambda _kind: generation,
+            models=lambda: cards,
+            control=control,
+            status=lambda: {"version": "0", "path": Path("/x")},
+            readiness=lambda: readiness[0],
+            metrics=_metrics,
+            events=events.frames,
+            identify=peer_address,
+        )
+        app = build_app(ports, replace(GatewaySettings(), **settings), gate, clock, bus)
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+        host, port = await tasks.start(Listener(app, "127.0.0.1", 0).run)
+        stack.callback(tasks.cancel_scope.cancel)
+        client = await stack.enter_async_context(aiohttp.ClientSession(f"http://{host}:{port}"))
+        with anyio.fail_after(patience):
+            yield RunningGateway(
+                f"http://{host}:{port}", client, broker, engine, router, control, events, gate, bus, cards, readiness
+            )
+
+
+async def _metrics() -> tuple[bytes, str]:
+    return b"up 1\n", "text/plain; version=0.0.4; charset=utf-8"

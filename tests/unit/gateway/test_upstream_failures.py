@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import aiohttp
+import anyio
+import orjson
+import pytest
+
+from tests.fakes.gateway import running_gateway
+from tests.fakes.played_engine import Play, PlayedEngine, stream, whole
+
+DATA = Path(__file__).parents[2] / "data" / "gateway"
+FRAMES = [frame + b"\n\n" for frame in (DATA / "chat.sse").read_bytes().split(b"\n\n") if frame]
+PROGRESS, CONTENT, DONE = FRAMES[:2], FRAMES[2:-1], FRAMES[-1]
+SAY_HI = {"model": "demo", "messages": [{"role": "user", "content": "Say hi"}]}
+ERROR = b'data: {"error":{"code":500,"message":"Compute error.","type":"server_error"}}\n\n'
+BOTH = pytest.mark.parametrize("streamed", [False, True])
+
+# How an engine can end an answer that is not complete, after the given frames.
+ENDS = {
+    "closes properly, without [DONE]": lambda frames: stream(b"".join(frames)),
+    "cuts the connection": lambda frames: stream(b"".join(frames), ending="cut"),
+    "cuts the connection within a frame": lambda frames: Play([*frames, CONTENT[1][:20]], ending="cut"),
+    "says an error": lambda frames: stream(b"".join([*frames, ERROR])),
+}
+EACH_END = pytest.mark.parametrize("end", ENDS)
+
+
+@BOTH
+@EACH_END
+async def test_an_engine_that_dies_before_content_gives_502(end: str, streamed: bool) -> None:
+    """As long as no byte has reached the client the status tells it, and progress reports are no such byte."""
+    async with running_gateway(PlayedEngine(ENDS[end](PROGRESS))) as gateway:
+        async with gateway.client.post("/v1/chat/completions", json=SAY_HI | {"stream": streamed}) as answer:
+            assert answer.status == 502
+            assert answer.headers["Retry-After"] == "1"
+            assert (await answer.json())["error"]["code"] == "upstream_died"
+        assert (await gateway.finished()).outcome == "upstream_died"
+        assert gateway.broker.leases[0].abandoned
+
+
+@EACH_END
+async def test_an_engine_that_dies_within_its_answer_ends_the_stream_with_an_error(end: str) -> None:
+    """What had come arrives in whole frames, then one error event, then the end; never [DONE]."""
+    play = ENDS[end](FRAMES[:4])
+    play.before_end = anyio.Event()
+    async with running_gateway(PlayedEngine(play)) as gateway:
+        async with gateway.client.post("/v1/chat/completions", json=SAY_HI | {"stream": True}) as answer:
+            assert answer.status == 200
+            got = await answer.content.readuntil(FRAMES[3])
+            play.before_end.set()
+            got += await answer.read()
+        assert got.startswith(b"".join(FRAMES[2:4]))
+        last = got.removeprefix(b"".join(FRAMES[2:4]))
+        assert last.count(b"\n\n") == 1
+        error = orjson.loads(last.removeprefix(b"data: "))["error"]
+        assert error["code"] == "upstream_died"
+        assert {"message", "type", "code"} <= error.keys()
+        event = await gateway.finished()
+        assert (event.outcome, event.status) == ("upstream_died", 200)
+        assert gateway.broker.leases[0].abandoned
+
+
+async def test_an_engine_that_dies_within_a_folded_answer_gives_502() -> None:
+    """A client that asked for no stream gets no half answer."""
+    async with (
+        running_gateway(PlayedEngine(stream(b"".join(FRAMES[:4]), ending="cut"))) as gateway,
+        gateway.client.post("/v1/chat/completions", json=SAY_HI) as answer,
+    ):
+        assert answer.status == 502
+
+
+@BOTH
+async def test_the_engines_own_refusal_passes(streamed: bool) -> None:
+    """A prompt that is too long is 400 in OpenAI's form, under the code that OpenAI's clients look for."""
+    refusal = whole((DATA / "context_exceeded.json").read_bytes(), status=400)
+    async with running_gateway(PlayedEngine(refusal)) as gateway:
+        async with gateway.client.post("/v1/chat/completions", json=SAY_HI | {"stream": streamed}) as answer:
+            assert answer.status == 400
+            error = (await answer.json())["error"]
+        assert error["code"] == "context_length_exceeded"
+        assert error["message"].startswith("request (3010 tokens) exceeds")
+        assert (error["n_prompt_tokens"], error["n_ctx"]) == (3010, 2048)
+        assert (await gateway.finished()).outcome == "error"
+        assert not gateway.broker.leases[0].abandoned
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "seen", "message"),
+    [
+        (b'{"error":{"code":500,"message":"no mmproj","type":"server_error"}}', 500, 500, "no mmproj"),
+        (b'{"error":"just text"}', 422, 422, "just text"),
+        (b"<html>", 500, 500, "demo"),
+        (b"", 404, 404, "demo"),
+        (b"[1]", 400, 400, "demo"),
+        (b'{"error":{"message":"Invalid API Key"}}', 401, 502, "key"),
+        (b"", 302, 502, "demo"),
+    ],
+)
+async def test_a_strange_refusal_is_still_a_proper_error(body: bytes, status: int, seen: int, message: str) -> None:
+    """Whatever an engine answers instead of 200, the client gets an error in OpenAI's form."""
+    async with (
+        running_gateway(PlayedEngine(whole(body, status=status))) as gateway,
+        gateway.client.post("/v1/chat/completions", json=SAY_HI) as answer,
+    ):
+        assert answer.status == seen
+        assert message in (await answer.json())["error"]["message"]
+
+
+async def test_an_error_in_the_stream_that_is_the_clients_fault_keeps_its_status() -> None:
+    """Some builds notice a bad request only after their 200: before the first byte its code still counts."""
+    error = b'data: {"error":{"code":400,"message":"bad","type":"invalid_request_error"}}\n\n'
+    async with (
+        running_gateway(PlayedEngine(stream(PROGRESS[0] + error))) as gateway,
+        gateway.client.post("/v1/chat/completions", json=SAY_HI | {"stream": True}) as answer,
+    ):
+        assert answer.status == 400
+        assert (await answer.json())["error"]["message"] == "bad"
+
+
+@BOTH
+@pytest.mark.parametrize("frames", [[], PROGRESS, [*PROGRESS, *CONTENT[:2]]])
+async def test_an_engine_that_falls_silent_is_given_up(frames: list[bytes], streamed: bool) -> None:
+    """After `idle_timeout` without a byte: 504, or the error event where the answer had begun."""
+    began = len(frames) > 2
+    play = stream(b"".join(frames), ending="hang")
+    async with running_gateway(PlayedEngine(play), idle_timeout=0.5) as gateway:
+        async with gateway.client.post("/v1/chat/completions", json=SAY_HI | {"stream": streamed}) as answer:
+            assert answer.status == (200 if began and streamed else 504)
+            assert b"upstream_timeout" in await answer.read()
+        assert gateway.broker.leases[0].abandoned
+        with anyio.fail_after(5):
+            await gateway.engine.left.wait()
+
+
+async def test_progress_keeps_a_slow_engine_alive() -> None:
+    """The idle limit is for silence: a prefill that reports is never cut."""
+    pauses = {number: anyio.Event() for number in range(1, 5)}
+    chunks = [PROGRESS[0]] * 5 + [*CONTENT, DONE]
+    engine = PlayedEngine(Play(chunks, pauses=pauses))
+    async with running_gateway(engine, idle_timeout=1.0) as gateway, anyio.create_task_group() as tasks:
+
+        async def let_go() -> None:
+            for gate in pauses.values():
+                await anyio.sleep(0.3)  # the time itself is the subject: together longer than the limit
+                gate.set()
+
+        tasks.start_soon(let_go)
+        async with gateway.client.post("/v1/chat/completions", json=SAY_HI | {"stream": True}) as answer:
+            assert await answer.read() == b"".join([*CONTENT, DONE])
+
+
+async def test_an_engine_that_is_not_there_gives_502() -> None:
+    """Nothing was started in it, so its slot is not abandoned either."""
+    nowhere = aiohttp.UnixConnector("/nowhere/e.sock")
+    async with (
+        running_gateway(PlayedEngine(stream(b""))) as gateway,
+        aiohttp.ClientSession(connector=nowhere) as session,
+    ):
+        gateway.broker.launch.session = session
+        async with gateway.client.post("/v1/chat/completions", json=SAY_HI) as answer:
+            assert answer.status == 502
+            assert (await answer.json())["error"]["code"] == "upstream_unreachable"
+        assert not gateway.broker.leases[0].abandoned
+
+
+@pytest.mark.parametrize("data", [b"data: nonsense\n\n", b"data: [1]\n\n", b'data: {"choices":[4]}\n\n'])
+async def test_an_answer_that_can_not_be_folded_gives_502(data: bytes) -> None:
+    """Nonsense from an engine is its fault, not ours."""
+    async with (
+        running_gateway(PlayedEngine(stream(data + DONE))) as gateway,
+        gateway.client.post("/v1/chat/completions", json=SAY_HI) as answer,
+    ):
+        assert answer.status == 502
+        assert (await answer.json())["error"]["code"] == "upstream_died"
