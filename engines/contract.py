@@ -7,93 +7,55 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
+from engines.exits import ExitEvidence, Verdict
+from engines.vocabulary import (
+    Blame,
+    Capability,
+    EngineError,
+    EngineKind,
+    FailureKind,
+    Health,
+    LogSignal,
+    ModelFileError,
+    NotAModelError,
+    RunsHere,
+    SettingsError,
+)
 
-class EngineKind(StrEnum):
-    """A kind of inference server; the value is its name in configs."""
-
-    LLAMA_CPP = "llama.cpp"
-
-
-class Capability(StrEnum):
-    """What a model can be asked for."""
-
-    CHAT = "chat"
-    EMBEDDINGS = "embeddings"
-    RERANK = "rerank"
-
-
-class FailureKind(StrEnum):
-    """Why a process ended."""
-
-    OUT_OF_DEVICE_MEMORY = "OUT_OF_DEVICE_MEMORY"
-    OUT_OF_HOST_MEMORY = "OUT_OF_HOST_MEMORY"
-    MODEL_UNREADABLE = "MODEL_UNREADABLE"
-    MODEL_UNSUPPORTED = "MODEL_UNSUPPORTED"
-    BAD_ARGUMENT = "BAD_ARGUMENT"
-    ADDRESS_IN_USE = "ADDRESS_IN_USE"
-    MISSING_LIBRARY = "MISSING_LIBRARY"
-    INCOMPATIBLE_CPU = "INCOMPATIBLE_CPU"
-    INCOMPATIBLE_DRIVER = "INCOMPATIBLE_DRIVER"
-    DEVICE_LOST = "DEVICE_LOST"
-    ENGINE_ASSERT = "ENGINE_ASSERT"
-    CRASH = "CRASH"
-    KILLED = "KILLED"
-    UNKNOWN = "UNKNOWN"
-
-
-class Blame(StrEnum):
-    """What has to change before a retry can work."""
-
-    BUILD = "build"
-    MODEL = "model"
-    PLAN = "plan"
-    HOST = "host"
-    NOBODY = "nobody"
-
-
-class RunsHere(StrEnum):
-    """Whether a build can start on this host at all."""
-
-    YES = "yes"
-    NO = "no"
-    UNKNOWN = "unknown"
-
-
-class Health(StrEnum):
-    """What a readiness or liveness probe's answer means."""
-
-    READY = "ready"
-    LOADING = "loading"
-    SICK = "sick"
-
-
-class LogSignal(StrEnum):
-    """What a line of an engine's log announces; everything else is only kept."""
-
-    LISTENING = "listening"
-    MODEL_LOADED = "model_loaded"
-
-
-class EngineError(Exception):
-    """An engine's file or answer that can't be used; ``str()`` says why in words for the owner."""
-
-
-class ModelFileError(EngineError):
-    """A model file that can't be read: cut short, not of this format, or nonsense inside."""
-
-
-class NotAModelError(ModelFileError):
-    """A sound file that is no model of its own: a projector, an adapter, an importance matrix."""
-
-
-class SettingsError(EngineError):
-    """Launch settings that this engine refuses, such as an extra argument that opens a door."""
+# One import for whoever writes an adapter or uses one.
+__all__ = [
+    "Blame",
+    "BuildFacts",
+    "Capability",
+    "Choice",
+    "Command",
+    "CommandOutput",
+    "DeviceListing",
+    "Endpoint",
+    "EngineAdapter",
+    "EngineError",
+    "EngineKind",
+    "ExitEvidence",
+    "FailureKind",
+    "Health",
+    "KnownPackage",
+    "LaunchPlan",
+    "LaunchSettings",
+    "LogSignal",
+    "MemoryEstimate",
+    "ModelFileError",
+    "ModelMetadata",
+    "NotAModelError",
+    "PlanDraft",
+    "RunsHere",
+    "SettingsError",
+    "Verdict",
+]
 
 
 class LaunchSettings(BaseModel):
@@ -114,6 +76,7 @@ class ModelMetadata:
         context_length: trained context in tokens.
         pooling: how token vectors become one (``none``, ``mean``, ``cls``, ``last``, ``rank``).
         fields: all scalar metadata of the header, for the memory estimate.
+        layout: where each tensor lies, in a form that only the format's own reader knows.
     """
 
     format: str
@@ -136,6 +99,7 @@ class ModelMetadata:
     has_chat_template: bool = False
     split_count: int = 1
     fields: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    layout: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,46 +263,6 @@ class LaunchPlan:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ExitEvidence:
-    """All that is known of how a process ended; the input of ``engines.evidence.classify``.
-
-    Attributes:
-        engine: the engine's kind, by its public name.
-        exit_code, signal: at most one is set; both None when it could not be started, or still runs.
-        spawn_errno: errno of the failed start.
-        stopped_by_supervisor: it did not end by itself: its exit says nothing.
-        asked_to_stop: the supervisor had asked for the stop.
-        log: last lines of stdout and stderr, in order of arrival.
-        host_hints: lines read elsewhere: kernel log, cgroup counters.
-    """
-
-    engine: str
-    argv: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    platform: str = "linux"
-    exit_code: int | None = None
-    signal: int | None = None
-    spawn_errno: int | None = None
-    spawn_error: str | None = None
-    elapsed_seconds: float | None = None
-    reached_ready: bool = False
-    stopped_by_supervisor: bool = False
-    asked_to_stop: bool = False
-    log: tuple[str, ...] = ()
-    host_hints: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Why a process ended, what has to change, and whether its build can run here."""
-
-    kind: FailureKind
-    blames: Blame
-    runs_here: RunsHere
-    why: str
-
-
 class EngineAdapter(Protocol):
     """All our knowledge of one engine. Stateless; every method is quick, pure, and never awaits."""
 
@@ -418,6 +342,10 @@ class EngineAdapter(Protocol):
 
     def prepare_generation(self, body: dict[str, Any]) -> dict[str, Any]:
         """The client's body as it is sent upstream: always a stream that reports progress."""
+        ...
+
+    def can_stream(self, body: dict[str, Any]) -> bool:
+        """Whether the engine can answer this body as a stream; what it can't is asked whole, and runs on to its end."""
         ...
 
     def is_progress(self, data: bytes) -> bool:

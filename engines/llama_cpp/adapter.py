@@ -125,6 +125,10 @@ class LlamaCppAdapter:
         """See ``generation.prepare_generation``."""
         return generation.prepare_generation(body)
 
+    def can_stream(self, body: dict[str, Any]) -> bool:
+        """See ``generation.can_stream``."""
+        return generation.can_stream(body)
+
     def is_progress(self, data: bytes) -> bool:
         """See ``generation.is_progress``."""
         return generation.is_progress(data)

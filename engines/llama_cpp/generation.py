@@ -12,12 +12,21 @@ _PROGRESS = b'"prompt_progress":'
 
 
 def prepare_generation(body: dict[str, Any]) -> dict[str, Any]:
-    """The body for the engine: a stream, with progress; usage too when the client asked for no stream."""
+    """The body for the engine: a stream, with progress; usage too when the client asked for no stream.
+
+    A client's ``id_slot`` is left out: which slot serves whom is not a client's to say.
+    """
     sent = {**body, "stream": True, "return_progress": True}
+    sent.pop("id_slot", None)
     if not body.get("stream"):
         options = body.get("stream_options")
         sent["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
     return sent
+
+
+def can_stream(body: dict[str, Any]) -> bool:
+    """All but tools with logprobs, which llama-server answers whole and refuses to stream (seen in b10068)."""
+    return not (body.get("tools") and body.get("logprobs"))
 
 
 def is_progress(data: bytes) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from engines.contract import LaunchSettings, SettingsError
 from engines.llama_cpp.extra_args import check_extra_args
@@ -13,6 +13,16 @@ from engines.llama_cpp.extra_args import check_extra_args
 _CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 _LARGEST_CACHE = 2**30  # MiB
 _MIB = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|GiB)", re.IGNORECASE)
+# How a config writes it, for editors and the generated page; held in MiB.
+_MIB_FORM = {
+    "anyOf": [
+        {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*[MmGg][Ii][Bb]\s*$"},
+        {"enum": [0, "0"]},
+        {"type": "null"},
+    ],
+    "form": "size",
+    "unit": "MiB",
+}
 
 
 def _auto(value: object) -> object:
@@ -82,8 +92,10 @@ class LlamaCppSettings(LaunchSettings):
     )
     devices: Annotated[tuple[str, ...] | None, Auto] = _setting("the build's device names to use; [] for CPU only")
     n_gpu_layers: Annotated[int | None, Auto] = _setting("layers on devices; auto: see the plan", ge=0, strict=True)
-    cache_type: Annotated[str | None, BeforeValidator(_cache_type), Auto] = _setting("type of the KV cache")
-    cache_ram: Annotated[int | None, BeforeValidator(_mebibytes)] = _setting(
+    cache_type: Annotated[
+        str | None, BeforeValidator(_cache_type), Auto, WithJsonSchema({"enum": [*_CACHE_TYPES, None]})
+    ] = _setting("type of the KV cache")
+    cache_ram: Annotated[int | None, BeforeValidator(_mebibytes), WithJsonSchema(_MIB_FORM)] = _setting(
         "host memory for the prompt cache, as a size; 0 for none; auto: see the plan"
     )
     warmup: bool | None = _setting("run the model once empty before it is ready")

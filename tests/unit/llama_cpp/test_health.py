@@ -3,7 +3,7 @@
 import pytest
 
 from engines.contract import Health, LogSignal
-from engines.llama_cpp.generation import is_progress, prepare_generation
+from engines.llama_cpp.generation import can_stream, is_progress, prepare_generation
 from engines.llama_cpp.health import busy_slots, read_health, read_line
 
 
@@ -49,6 +49,19 @@ def test_every_generation_is_asked_as_a_stream_with_progress() -> None:
     assert sent["stream"] is True
     assert sent["return_progress"] is True
     assert sent["stream_options"] == {"include_usage": True}
+
+
+def test_a_client_does_not_choose_its_slot() -> None:
+    """A slot may hold another caller's conversation."""
+    assert "id_slot" not in prepare_generation({"id_slot": 1})
+
+
+def test_tools_with_logprobs_are_asked_whole() -> None:
+    """The engine refuses that pair as a stream; each alone is streamed."""
+    tool = {"type": "function", "function": {"name": "f"}}
+    assert not can_stream({"tools": [tool], "logprobs": True})
+    assert can_stream({"tools": [tool]})
+    assert can_stream({"logprobs": True, "tools": []})
 
 
 def test_a_clients_own_stream_options_stand() -> None:
