@@ -99,6 +99,8 @@ class Broker:
             for lease in book.leases.values():
                 lease.broken = True
             book.leases.clear()
+        if instance.has_failed:
+            self._deny_all(book, _why_failed(instance), instance.failure)
         self._touch(book)
         self._pump(instance.model_id)
 
@@ -106,9 +108,7 @@ class Broker:
         """Refuse whoever waits and whoever comes; leases go on."""
         self._draining = True
         for book in self._books.values():
-            for waiter in tuple(book.queue):
-                self._deny(waiter, _DRAINING)
-            book.queue.clear()
+            self._deny_all(book, _DRAINING)
 
     @property
     def lease_count(self) -> int:
@@ -187,10 +187,7 @@ class Broker:
 
     def _view(self, instance: BrokeredInstance, book: _Book) -> InstanceView:
         free = tuple(slot for slot in range(instance.slots) if slot not in book.leases) if instance.accepting else ()
-        failure = instance.failure
-        denial = None
-        if failure is not None:
-            denial = Denial(failure.code, failure.message, instance.retry_after())
+        denial = None if instance.failure is None else _why_failed(instance)
         return InstanceView(instance.accepting, instance.can_start, free, denial)
 
     def _grant(self, waiter: _Waiter, instance: BrokeredInstance, slot: int) -> None:
@@ -214,6 +211,12 @@ class Broker:
         self._bus.publish(
             RequestDenied(ticket.request_id, ticket.model_id, ticket.caller, denial.code, denial.why, waited)
         )
+
+    def _deny_all(self, book: _Book, denial: Denial, cause: SupervisorError | None = None) -> None:
+        """Nobody waits for what has just been given up; who comes later may try again."""
+        waiting, book.queue = book.queue, []
+        for waiter in waiting:
+            self._deny(waiter, denial, cause)
 
     def _outcome(self, waiter: _Waiter) -> Lease:
         if waiter.error is None and waiter.lease is None:
@@ -278,6 +281,13 @@ class Broker:
         adapter = self._fleet.adapter(lease.request.model)
         await wait_until_idle(lease, adapter, others_running, self._bus)
         self._free(lease, book)
+
+
+def _why_failed(instance: BrokeredInstance) -> Denial:
+    failure = instance.failure
+    if failure is None:
+        return Denial("instance_failed", f"{instance.id} can't be started", instance.retry_after())
+    return Denial(failure.code, failure.message, instance.retry_after())
 
 
 def _same_branch(cause: SupervisorError | None, denial: Denial, facts: dict[str, Any]) -> SupervisorError:

@@ -23,6 +23,9 @@ class BrokeredInstance(Protocol):
     def is_ready(self) -> bool: ...  # noqa: D102  said in the class
 
     @property
+    def has_failed(self) -> bool: ...  # noqa: D102  said in the class
+
+    @property
     def accepting(self) -> bool: ...  # noqa: D102  said in the class
 
     @property

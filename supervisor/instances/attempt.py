@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
@@ -19,6 +19,8 @@ from supervisor.instances.probes import ReadinessSignals, wait_until_ready
 from supervisor.instances.race import first_of
 from supervisor.models.catalog import ModelEntry
 from supervisor.processes.child_process import ChildProcess, Exit, SpawnFailed, SpawnSpec, spawn
+from supervisor.processes.log_file import LogFile
+from supervisor.processes.log_lines import LaunchEnd, LaunchStart
 from supervisor.processes.progress import StallWatch, read_progress
 
 Flush = Callable[[Launch], Awaitable[None]]
@@ -44,6 +46,7 @@ class AttemptTools:
     stall_timeout: float
     stop_grace: float
     flush: Flush
+    log: LogFile
 
 
 class Attempt:
@@ -94,9 +97,11 @@ class Attempt:
         ticket = prepare_ticket(tools.adapter, tools.runtime_dir)
         self.launch_id = ticket.id
         try:
-            return await self._run(plan, ticket, stop, became_ready, stopping)
+            report = await self._run(plan, ticket, stop, became_ready, stopping)
+            tools.log.ended(_log_end(ticket.id, report))
         finally:
             tools.forget_key(ticket.api_key)
+        return report
 
     async def _run(
         self,
@@ -107,10 +112,13 @@ class Attempt:
         stopping: Callable[[], None],
     ) -> ExitReport:
         tools = self._tools
+        start = LaunchStart(ticket.id, self._generation, plan.build, None)
         try:
-            child = await spawn(self._spec(plan, ticket), on_line=self._signals.read_line)
+            child = await spawn(self._spec(plan, ticket), on_line=self._read_line)
         except SpawnFailed as error:
+            tools.log.started(start)
             return explain(plan, self._ending("starting", None, log=(), planned=False, spawn=error))
+        tools.log.started(replace(start, pid=child.pid), skipped=lambda: child.tail.skipped_lines)
         launch = Launch(ticket, plan, tools.instance_id, self._generation, child.pid)
         tools.bus.publish(LaunchStarted(tools.instance_id, self._entry.id, launch.id, child.pid, self._generation))
         reports: list[ExitReport] = []
@@ -182,6 +190,10 @@ class Attempt:
         argv = (str(plan.executable), *plan.argv, *adapter.endpoint_args(ticket.endpoint))
         return SpawnSpec(argv=argv, env=self._tools.environment(adapter, plan, ticket.api_key))
 
+    def _read_line(self, line: str) -> None:
+        self._signals.read_line(line)
+        self._tools.log.write_line(line)
+
     def _watch(self, child: ChildProcess) -> Callable[[], float]:
         def standing_still() -> float:
             return self._stall.observe(self._tools.clock.monotonic(), read_progress(child.pid), child.tail.byte_count)
@@ -212,3 +224,8 @@ class Attempt:
             spawn_errno=spawn.errno if spawn else None,
             spawn_error=spawn.text if spawn else None,
         )
+
+
+def _log_end(launch_id: str, report: ExitReport) -> LaunchEnd:
+    kind = report.verdict.kind.value
+    return LaunchEnd(launch_id, report.phase, report.exit_code, report.signal, kind, log=report.log)

@@ -23,6 +23,7 @@ from supervisor.instances.launch import Launch
 from supervisor.instances.lifecycle import InstanceState, Trigger, advance
 from supervisor.instances.restart_policy import RestartLimits, after_exit
 from supervisor.models.catalog import ModelEntry
+from supervisor.processes.log_file import LogFile
 
 _STATE, _DO = InstanceState, Trigger
 # SDKs obey Retry-After blindly, so it is never more than a minute.
@@ -52,6 +53,7 @@ class InstanceTools:
         forget_key: told of the key of a launch that has ended.
         runtime_dir: where sockets go.
         changed: called in the same sync step as each change of state.
+        log: the model's log on disk.
         flush: awaited, within a bound, before a READY engine is told to stop.
     """
 
@@ -63,6 +65,7 @@ class InstanceTools:
     clock: Clock
     bus: EventBus
     changed: Callable[[Instance], None]
+    log: LogFile
     flush: Flush = no_flush
 
 
@@ -114,6 +117,11 @@ class Instance:
     def is_ready(self) -> bool:
         """Whether its engine answers."""
         return self.state is _STATE.READY
+
+    @property
+    def has_failed(self) -> bool:
+        """Given up, until something changes or its time has come."""
+        return self.state is _STATE.FAILED
 
     @property
     def accepting(self) -> bool:
@@ -227,6 +235,7 @@ class Instance:
             stall_timeout=limits.stall_timeout,
             stop_grace=limits.stop_grace,
             flush=tools.flush,
+            log=tools.log,
         )
 
     def _became_ready(self, launch: Launch) -> None:

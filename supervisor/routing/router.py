@@ -12,6 +12,10 @@ from supervisor.models.catalog import Catalog, ModelEntry
 _FIRST_SCAN_SECONDS = 30.0
 
 
+# A name is repeated in the answer so that its typo is seen; a whole page is not.
+_LONGEST_SHOWN = 100
+
+
 class Router:
     """Resolves names against the catalog; empty until ``use`` has given it one."""
 
@@ -46,7 +50,8 @@ class Router:
         if entry is None:
             near = self._catalog.nearest(name)
             hint = f" Did you mean {near!r}?" if near else " GET /v1/models lists what there is."
-            raise ModelError("model_not_found", f"there is no model {name!r}.{hint}", model=name, nearest=near)
+            shown = name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}…"
+            raise ModelError("model_not_found", f"there is no model {shown!r}.{hint}", model=shown, nearest=near)
         return entry
 
     def resolve(self, name: str, capability: Capability) -> ModelEntry:

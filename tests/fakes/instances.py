@@ -41,6 +41,7 @@ class FakeInstance:
         self.id = f"{model_id}-1"
         self.model_id = model_id
         self.is_ready = False
+        self.has_failed = False
         self.can_start = True
         self.draining = False
         self.slots = slots
@@ -75,9 +76,12 @@ class FakeInstance:
         """Never any."""
         return 0.0
 
-    def becomes(self, *, ready: bool, failure: SupervisorError | None = None, can_start: bool = True) -> None:
+    def becomes(
+        self, *, ready: bool, failure: SupervisorError | None = None, can_start: bool = True, failed: bool = False
+    ) -> None:
         """Change the state, as ``Instance`` does: observers hear of it in the same step."""
         self.is_ready, self.failure, self.can_start = ready, failure, can_start
+        self.has_failed = failed
         self._changed(self)
 
 

@@ -23,6 +23,7 @@ from supervisor.instances.lifecycle import InstanceState
 from supervisor.instances.restart_policy import RestartLimits
 from supervisor.models.catalog import ModelEntry
 from supervisor.processes.environment import child_environment
+from supervisor.processes.log_folder import LogFolder
 from tests.fakes.instances import model_entry
 from tests.support.fake_engine import fake_build, set_faults, tiny_model
 from tests.support.sockets import short_socket_folder
@@ -55,6 +56,7 @@ class Stage:
             clock=self.clock,
             bus=self.bus,
             changed=lambda _instance: None,
+            log=LogFolder(folder / "logs", self.clock, self.bus, lambda line: line).of("m"),
             flush=self.flush,
         )
         self.instance = Instance(model_entry(), tools, limits)

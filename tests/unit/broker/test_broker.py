@@ -143,6 +143,20 @@ async def test_all_who_wait_hear_why_it_can_not_start() -> None:
     bench.assert_clean()
 
 
+async def test_who_waited_for_a_failure_does_not_start_the_next_try() -> None:
+    """Prevents an endless loop: a failure that may be tried again at once answers those who waited for it."""
+    bench = Bench()
+    async with bench.waiting("one"):
+        wanted = bench.instance.wanted
+        bench.instance.becomes(ready=False, failure=PlanError("no_build", "none"), can_start=True, failed=True)
+        await bench.settle()
+        assert isinstance(bench.said("one"), PlanError)
+        assert bench.instance.wanted == wanted
+    async with bench.waiting("two"):
+        assert bench.instance.wanted == wanted + 1
+    bench.assert_clean()
+
+
 async def test_a_plan_that_fails_is_a_plan_error() -> None:
     """The branch of the cause survives, so that `does_not_fit` is not told as a failed start."""
     bench = Bench()

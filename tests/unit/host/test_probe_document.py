@@ -14,7 +14,7 @@ from supervisor.host.snapshot import take_snapshot
 from tests.fakes.host_tree import host_files, lay_out, unified
 
 _CARD = DeviceListing("CUDA0", "NVIDIA [RTX]", "gpu", 24 * 2**30, None)
-_SOFTWARE = DeviceListing("Vulkan0", "llvmpipe", "software", 2**31, 2**31, usable=False)
+_SOFTWARE = DeviceListing("Vulkan0", "llvmpipe", "gpu", 2**31, 2**31, software=True)
 
 
 def _machine(root: Path) -> Path:
