@@ -1,0 +1,324 @@
+"""The only file that builds objects; the root task group; the order of start and of stop.
+
+Start: lock the state folder, open the socket, then look for builds and models. Stop: take nothing new, let running
+requests drain, stop the engines, all within ``shutdown.total``; a second signal ends the waiting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
+import supervisor
+from engines.contract import EngineAdapter, LaunchPlan
+from engines.registry import ADAPTERS, adapter_for
+from supervisor.broker.admission import QueueLimits
+from supervisor.broker.broker import Broker
+from supervisor.broker.launching import HostLimits, Launching
+from supervisor.builds.catalog import find_builds
+from supervisor.builds.fingerprint import SCHEMA as FINGERPRINT_SCHEMA
+from supervisor.builds.fingerprint import Fingerprints
+from supervisor.builds.host_mark import host_mark
+from supervisor.builds.inspect import SCHEMA as FACTS_SCHEMA
+from supervisor.builds.inspect import BuildInspector
+from supervisor.builds.shelf import BuildShelf
+from supervisor.clock import SystemClock
+from supervisor.config.load import LoadedConfig
+from supervisor.config.schema import Config
+from supervisor.errors import SupervisorError
+from supervisor.events import DaemonListening, DaemonStopping, EventBus
+from supervisor.gateway.gate import Gate
+from supervisor.gateway.model_control import ModelControl
+from supervisor.gateway.ports import GatewaySettings, Ports, peer_address
+from supervisor.gateway.server import Listener, build_app
+from supervisor.gateway.status_document import StatusDocument, model_cards, panel_document
+from supervisor.host.overrides import with_overrides
+from supervisor.host.snapshot import HostSnapshot, take_snapshot
+from supervisor.instances.fleet import Fleet
+from supervisor.instances.instance import Instance, InstanceLimits, InstanceTools
+from supervisor.instances.restart_policy import RestartLimits
+from supervisor.models.catalog import ModelEntry, build_catalog, explicit_files
+from supervisor.models.inventory import Inventory
+from supervisor.models.metadata_cache import CACHE_SCHEMA as MODELS_SCHEMA
+from supervisor.processes.age import seconds_since_exec
+from supervisor.processes.environment import child_environment
+from supervisor.processes.log_folder import LogFolder
+from supervisor.processes.log_lines import FOLDER_NAME
+from supervisor.routing.router import Router
+from supervisor.storage import JsonFile, StateLock, make_private_folder
+from supervisor.telemetry.event_stream import EventStream
+from supervisor.telemetry.logging import log_events
+from supervisor.telemetry.metrics import Metrics
+from supervisor.telemetry.redaction import Redactor
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+OnListening = Callable[[Mapping[str, Any]], None]
+
+_ROOT = Path("/")
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonOptions:
+    """What the command line gives the daemon.
+
+    Attributes:
+        redactor: learns each launch's key, so that no log shows it.
+        env: the process's environment.
+        on_listening: called once with a status when builds and models are known.
+    """
+
+    logger: FilteringBoundLogger
+    redactor: Redactor
+    env: Mapping[str, str]
+    on_listening: OnListening | None = None
+
+
+async def run_daemon(loaded: LoadedConfig, *, options: DaemonOptions) -> int:
+    """Run until told to stop; the exit code.
+
+    Raises:
+        ConfigError: the state folder is locked or unusable, or the address can't be listened on.
+    """
+    lock = StateLock.take(loaded.config.state_dir)
+    try:
+        make_private_folder(loaded.config.runtime_dir)
+        _make_data_dir(loaded.config)
+        daemon = Daemon(loaded.config, options)
+        await daemon.run()
+    finally:
+        lock.release()
+    return 0
+
+
+class Knowledge:
+    """What is known of models, builds and the machine; the daemon's, or a command's that runs without one.
+
+    Attributes:
+        router: finds models by name, once ``look_for_models`` has run.
+        shelf: builds, once they were looked at.
+        launching: makes plans.
+    """
+
+    def __init__(
+        self, config: Config, env: Mapping[str, str], bus: EventBus, state: Path | None, root: Path = _ROOT
+    ) -> None:
+        self._config = config
+        self._env = env
+        self._bus = bus
+        self._state = state
+        self._root = root
+        self._inventory = Inventory(ADAPTERS, self._state_file("models.json", MODELS_SCHEMA), bus)
+        self.router = Router()
+        self.shelf = self._build_shelf()
+        self.launching = Launching(ADAPTERS, self.shelf, self.read_host, self._host_limits, bus)
+
+    async def look_for_models(self) -> None:
+        """Scan the model folders and hand the catalog to the router."""
+        config = self._config
+        found = await self._inventory.refresh(config.model_dirs, explicit_files(config))
+        catalog = build_catalog(config, found, ADAPTERS)
+        for event in catalog.events():
+            self._bus.publish(event)
+        self.router.use(catalog)
+
+    def read_host(self) -> HostSnapshot:
+        """The machine as it is now, with what the config says over it."""
+        host = self._config.host
+        return with_overrides(take_snapshot(self._root), host.cpus, host.reserve.cpus)
+
+    def _build_shelf(self) -> BuildShelf:
+        inspector = BuildInspector(
+            adapter_for=adapter_for,
+            fingerprints=Fingerprints(self._state_file("fingerprints.json", FINGERPRINT_SCHEMA), self._bus),
+            own_env=self._env,
+            bus=self._bus,
+            cache=self._state_file("builds.json", FACTS_SCHEMA),
+            host=host_mark(),
+        )
+        candidates = {
+            kind: partial(find_builds, self._config.engines[kind], adapter, self._env)
+            for kind, adapter in ADAPTERS.items()
+        }
+        return BuildShelf(candidates, inspector, SystemClock())
+
+    def _host_limits(self) -> HostLimits:
+        return HostLimits(self._config.host.memory, self._config.host.reserve.memory)
+
+    def _state_file(self, name: str, schema: int) -> JsonFile | None:
+        return None if self._state is None else JsonFile(self._state / name, schema)
+
+
+class Daemon:
+    """Every object of a running daemon, wired."""
+
+    def __init__(self, config: Config, options: DaemonOptions) -> None:
+        self._config = config
+        self._options = options
+        self._clock = SystemClock()
+        self._bus = EventBus(self._clock)
+        log_events(self._bus, options.logger)
+        self._logs = LogFolder(config.state_dir / FOLDER_NAME, self._clock, self._bus, options.redactor.clean)
+        self._address: str | None = None
+        self._known = False
+        self._gate = Gate()
+        self._knowledge = Knowledge(config, options.env, self._bus, config.state_dir)
+        self._router = self._knowledge.router
+        self._shelf = self._knowledge.shelf
+        self._launching = self._knowledge.launching
+        self._fleet = Fleet(self._instance_tools, _instance_limits(config))
+        self._broker = Broker(self._fleet, _queue_limits(config), self._clock, self._bus)
+        self._fleet.observe(self._broker.instance_changed)
+        self._status = StatusDocument(
+            supervisor.__version__, self._clock, self._fleet, self._broker, self._shelf.builds, lambda: self._address
+        )
+        self._control = ModelControl(self._router, self._fleet, self._status, self._broker.watch)
+        self._listener = Listener(self._build_gateway(), str(config.listen.host), config.listen.port)
+
+    async def run(self) -> None:
+        """Serve until a signal comes, then stop in order."""
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            # The log folder outlives the engines, so that their last words are written.
+            async with anyio.create_task_group() as outer:
+                await outer.start(self._logs.run)
+                try:
+                    await self._serve(signals)
+                finally:
+                    outer.cancel_scope.cancel()
+
+    async def _serve(self, signals: AsyncIterator[signal.Signals]) -> None:
+        async with anyio.create_task_group() as tasks:
+            try:
+                await self._start(tasks)
+                async for number in signals:
+                    if number is not signal.SIGHUP:
+                        break
+                await self._stop(signal.Signals(number).name, signals)
+            finally:
+                tasks.cancel_scope.cancel()
+
+    async def _start(self, tasks: TaskGroup) -> None:
+        await tasks.start(self._fleet.run)
+        await tasks.start(self._broker.run)
+        host, port = await tasks.start(self._listener.run)
+        self._address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self._bus.publish(DaemonListening(self._address, seconds_since_exec()))
+        tasks.start_soon(self._look_around)
+
+    async def _look_around(self) -> None:
+        """Builds and models, after listening: nobody waits for them but who asks for them."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._shelf.look_at_all)
+            tasks.start_soon(self._knowledge.look_for_models)
+        self._known = True
+        if self._options.on_listening is not None:
+            self._options.on_listening(await self._panel())
+        await self._preload()
+
+    async def _preload(self) -> None:
+        """Start pinned and preloaded models, in the config's order, one after the other."""
+        catalog = self._router.catalog
+        for entry in catalog.usable if catalog else ():
+            if entry.pinned or entry.preload:
+                with contextlib.suppress(SupervisorError):  # told by its events
+                    await self._control.load(entry.id)
+
+    async def _stop(self, reason: str, signals: AsyncIterator[signal.Signals]) -> None:
+        """Drain, then stop the engines; ``shutdown.total`` or a second signal cuts it short."""
+        limits = self._config.shutdown
+        self._bus.publish(DaemonStopping(reason, limits.drain))
+        with anyio.move_on_after(limits.total) as total:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_cancel_on_signal, signals, total)
+                self._broker.stop_admitting()
+                await self._gate.drain(min(limits.drain, limits.total))
+                self._fleet.drain()
+                await self._fleet.stop_all(reason)
+                tasks.cancel_scope.cancel()
+
+    def _build_gateway(self) -> Any:
+        ports = Ports(
+            router=self._router,
+            leases=self._broker,
+            generation=adapter_for,
+            models=lambda: model_cards(self._router, self._fleet),
+            control=self._control,
+            status=self._status,
+            readiness=self._readiness,
+            metrics=Metrics(self._bus, supervisor.__version__).render,
+            events=EventStream(self._bus, clean=self._options.redactor.clean).frames,
+            identify=peer_address,
+        )
+        settings = GatewaySettings(early_header=self._config.broker.queue.early_header)
+        return build_app(ports, settings, self._gate, self._clock, self._bus)
+
+    def _instance_tools(self, entry: ModelEntry, changed: Callable[[Instance], None]) -> InstanceTools:
+        return InstanceTools(
+            adapter=ADAPTERS[entry.engine],
+            prepare=self._launching.prepare,
+            environment=self._environment,
+            forget_key=self._options.redactor.discard,
+            log=self._logs.of(entry.id),
+            runtime_dir=self._config.runtime_dir,
+            clock=self._clock,
+            bus=self._bus,
+            changed=changed,
+        )
+
+    def _environment(self, adapter: EngineAdapter, plan: LaunchPlan, key: str) -> dict[str, str]:
+        self._options.redactor.add(key)
+        secret = {adapter.api_key_variable: key} if adapter.api_key_variable else {}
+        return child_environment(self._options.env, adapter.pass_through_environment, {**plan.env, **secret})
+
+    def _readiness(self) -> tuple[bool, str]:
+        if self._gate.draining:
+            return False, "draining"
+        return (True, "ready") if self._known else (False, "looking for builds and models")
+
+    async def _panel(self) -> dict[str, Any]:
+        catalog = self._router.catalog
+        chosen = next(iter(catalog.usable), None) if catalog else None
+        try:
+            plan = await self._launching.plan(chosen) if chosen else None
+        except SupervisorError:
+            plan = None  # the panel shows the builds' own problems
+        return panel_document(self._status(), catalog, plan)
+
+
+def _make_data_dir(config: Config) -> None:
+    """The folder that is searched unless the config says otherwise; one that can't be made is only not searched."""
+    with contextlib.suppress(OSError):
+        config.data_dir.mkdir(parents=True, exist_ok=True)
+
+
+async def _cancel_on_signal(signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope) -> None:
+    async for number in signals:
+        if number is not signal.SIGHUP:
+            scope.cancel()
+
+
+def _queue_limits(config: Config) -> QueueLimits:
+    queue = config.broker.queue
+    return QueueLimits(queue.per_caller, queue.total, queue.max_wait)
+
+
+def _instance_limits(config: Config) -> InstanceLimits:
+    supervision = config.supervision
+    restart = supervision.restart
+    return InstanceLimits(
+        stall_timeout=supervision.readiness.stall_timeout,
+        stop_grace=supervision.stop.grace,
+        restart=RestartLimits(
+            restart.initial, restart.factor, restart.max, restart.budget, restart.window, restart.stable_after
+        ),
+    )

@@ -1,0 +1,275 @@
+"""The commands. Each imports what it needs when it runs, so that none pays for another.
+
+Exit codes: 0 good; 1 the answer is no; 2 the call or the config is wrong; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import supervisor
+from supervisor.errors import ConfigError, SupervisorError
+
+if TYPE_CHECKING:
+    from supervisor.cli.client import DaemonClient
+    from supervisor.cli.probe import ProbedDevice
+
+EXIT_NO = 1
+EXIT_WRONG = 2
+EXIT_INTERRUPTED = 130
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", help="Config file; else $ENGINEHOUSE_CONFIG, the XDG folder, /etc/enginehouse."),
+]
+HostOption = Annotated[str | None, typer.Option("--host", help="IP address to listen on, instead of the config's.")]
+PortOption = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="TCP port; 0 takes a free one.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, also on a terminal.")]
+RootOption = Annotated[Path, typer.Option("--root", help="Folder that stands for / when the machine is read.")]
+UrlOption = Annotated[str, typer.Option("--url", envvar="ENGINEHOUSE_URL", help="Address of the running daemon.")]
+TokenOption = Annotated[
+    Path | None,
+    typer.Option("--token-file", envvar="ENGINEHOUSE_TOKEN_FILE", help="File that holds a token of that daemon."),
+]
+
+_URL = "http://127.0.0.1:8080"
+_ROOT = Path("/")
+
+
+def run() -> None:
+    """Run the command line of this process."""
+    # A start is imports, which make hardly any garbage: without the collector's rounds it takes a tenth less time.
+    # Commands that stay (`serve`, `demo`, `events`) turn it on again.
+    gc.disable()
+    build_app()()
+
+
+def build_app() -> typer.Typer:
+    """All commands."""
+    # Plain help and errors: rich costs more time than most commands take.
+    plain: dict[str, Any] = {"rich_markup_mode": None, "no_args_is_help": True, "add_completion": False}
+    app = typer.Typer(name="enginehouse", cls=_Commands, pretty_exceptions_enable=False, **plain)
+    app.callback()(_main)
+    for command in (serve, check, probe, plan, classify, demo, status, events, logs):
+        app.command()(command)
+    models = typer.Typer(name="models", help="Models of the running daemon.", **plain)
+    models.callback()(_group)
+    models.command("list")(models_list)
+    builds = typer.Typer(name="builds", help="Builds of the running daemon.", **plain)
+    builds.command("list")(builds_list)
+    builds.command("inspect")(builds_inspect)
+    app.add_typer(models)
+    app.add_typer(builds)
+    return app
+
+
+class _Commands(TyperGroup):
+    """Turns our errors into a line on stderr and an exit code, in one place for all commands."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise SystemExit(EXIT_INTERRUPTED) from None
+        except SupervisorError as error:
+            raise SystemExit(report([error])) from None
+        except BaseExceptionGroup as group:
+            expected, others = group.split((SupervisorError, KeyboardInterrupt))
+            if others is not None or expected is None:
+                raise
+            errors = [error for error in _leaves(expected) if isinstance(error, SupervisorError)]
+            raise SystemExit(report(errors) if errors else EXIT_INTERRUPTED) from None
+
+
+def report(errors: list[SupervisorError]) -> int:
+    """Say each error on stderr, once, and give the exit code."""
+    for line in dict.fromkeys(f"enginehouse: {error.message}" for error in errors):
+        print(line, file=sys.stderr)
+    return EXIT_WRONG if any(isinstance(error, ConfigError) for error in errors) else EXIT_NO
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for part in error.exceptions for leaf in _leaves(part)]
+    return [error]
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"enginehouse {supervisor.__version__}")
+        raise typer.Exit
+
+
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Run native inference engines behind one OpenAI-compatible address."""
+
+
+def _group() -> None:
+    """Keep a group of one command a group."""
+
+
+def serve(config: ConfigOption = None, host: HostOption = None, port: PortOption = None) -> None:
+    """Run the daemon; without a config it finds builds and models by itself."""
+    from supervisor.cli.serve import serve as run_serve  # noqa: PLC0415  as the file says
+
+    raise typer.Exit(run_serve(config, host, port))
+
+
+def check(file: Annotated[Path, typer.Argument(help="Config file.")], as_json: JsonOption = False) -> None:
+    """Validate a config as `serve` would: every error with its path and a suggestion."""
+    from supervisor.cli.check import check as run_check  # noqa: PLC0415  as the file says
+
+    raise typer.Exit(run_check(file, as_json))
+
+
+def probe(as_json: JsonOption = False, root: RootOption = _ROOT, config: ConfigOption = None) -> None:
+    """Show what this machine has and allows; with a config, its builds are asked for devices."""
+    from supervisor.cli.output import print_json, print_rich, wants_json  # noqa: PLC0415  as the file says
+    from supervisor.cli.probe import probe_document, render_probe  # noqa: PLC0415  as the file says
+    from supervisor.host.snapshot import take_snapshot  # noqa: PLC0415  as the file says
+
+    devices: tuple[ProbedDevice, ...] = ()
+    if config is not None:
+        from supervisor.cli.offline import ask_devices  # noqa: PLC0415  as the file says
+        from supervisor.config.load import load_config  # noqa: PLC0415  as the file says
+
+        devices = ask_devices(load_config(config, os.environ).config, os.environ)
+    document = probe_document(take_snapshot(root), devices)
+    if wants_json(asked=as_json):
+        print_json(document)
+    else:
+        print_rich(render_probe(document))
+
+
+def plan(
+    model: Annotated[str, typer.Argument(help="A model's id or alias.")],
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    root: RootOption = _ROOT,
+) -> None:
+    """Show how a model would be launched, and why, without starting anything."""
+    from supervisor.cli.plan import plan_command  # noqa: PLC0415  as the file says
+
+    raise typer.Exit(plan_command(model, config, as_json, root))
+
+
+def classify(
+    files: Annotated[list[Path], typer.Argument(help="Recorded exits, as JSON.")], as_json: JsonOption = False
+) -> None:
+    """Say why recorded engine processes ended: what failed, what is to blame, whether the build runs here."""
+    from supervisor.cli.classify import classify_files  # noqa: PLC0415  as the file says
+
+    raise typer.Exit(classify_files(files, as_json))
+
+
+def demo(
+    config: ConfigOption = None,
+    host: HostOption = None,
+    port: PortOption = None,
+    fetch_only: Annotated[bool, typer.Option("--fetch-only", help="Fetch the model, print its path, and end.")] = False,
+) -> None:
+    """Fetch a small model (93 MB, once) into data_dir and serve it."""
+    from supervisor.cli.demo import demo as run_demo  # noqa: PLC0415  as the file says
+
+    raise typer.Exit(run_demo(config, host, port, fetch_only=fetch_only))
+
+
+def models_list(
+    as_json: JsonOption = False, url: UrlOption = _URL, token_file: TokenOption = None, config: ConfigOption = None
+) -> None:
+    """List models, what they serve, and their state; without a daemon from the config and the model folders."""
+    from supervisor.cli.listings import list_models  # noqa: PLC0415  as the file says
+    from supervisor.cli.offline import model_rows  # noqa: PLC0415  as the file says
+
+    raise typer.Exit(
+        list_models(_client(url, token_file), as_json=as_json, offline=model_rows(config) if url == _URL else None)
+    )
+
+
+def builds_list(
+    as_json: JsonOption = False, url: UrlOption = _URL, token_file: TokenOption = None, config: ConfigOption = None
+) -> None:
+    """List builds and their health; without a daemon they are asked now."""
+    from supervisor.cli.listings import list_builds  # noqa: PLC0415  as the file says
+    from supervisor.cli.offline import build_rows  # noqa: PLC0415  as the file says
+
+    raise typer.Exit(
+        list_builds(_client(url, token_file), as_json=as_json, offline=build_rows(config) if url == _URL else None)
+    )
+
+
+def builds_inspect(
+    build: Annotated[str, typer.Argument(help="A build's name or fingerprint, or the beginning of one.")],
+    as_json: JsonOption = False,
+    url: UrlOption = _URL,
+    token_file: TokenOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Show all that is known of one build."""
+    from supervisor.cli.listings import inspect_build  # noqa: PLC0415  as the file says
+    from supervisor.cli.offline import build_rows  # noqa: PLC0415  as the file says
+
+    raise typer.Exit(
+        inspect_build(
+            _client(url, token_file), build, as_json=as_json, offline=build_rows(config) if url == _URL else None
+        )
+    )
+
+
+def status(as_json: JsonOption = False, url: UrlOption = _URL, token_file: TokenOption = None) -> None:
+    """Show instances, builds, memory and the queue of the running daemon."""
+    from supervisor.cli.listings import show_status  # noqa: PLC0415  as the file says
+
+    raise typer.Exit(show_status(_client(url, token_file), as_json=as_json))
+
+
+def events(
+    after: Annotated[int, typer.Option(min=0, help="Only events with a greater number; 0: all that are kept.")] = 0,
+    new: Annotated[bool, typer.Option("--new", help="Only what happens from now on.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="End after so many events.")] = None,
+    as_json: JsonOption = False,
+    url: UrlOption = _URL,
+    token_file: TokenOption = None,
+) -> None:
+    """Follow what the daemon does, one event a line (with --json or in a pipe: one JSON document a line)."""
+    from supervisor.cli.listings import show_events  # noqa: PLC0415  as the file says
+
+    client = _client(url, token_file)
+    gc.enable()
+    raise typer.Exit(show_events(client, after=None if new else after, limit=limit, as_json=as_json))
+
+
+def logs(
+    model: Annotated[str, typer.Argument(help="A model's id.")],
+    lines: Annotated[int | None, typer.Option("--lines", "-n", min=0, help="Last lines; 200 unless said.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come.")] = False,
+    launch: Annotated[str | None, typer.Option(help="A launch's id, `last` or `all`.")] = None,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Show what a model's engine logged; needs no running daemon."""
+    from supervisor.cli.logs import logs_command  # noqa: PLC0415  as the file says
+    from supervisor.cli.serve import load  # noqa: PLC0415  as the file says
+
+    state_dir = load(config, os.environ).config.state_dir
+    gc.enable()
+    raise typer.Exit(
+        logs_command(model, state_dir=state_dir, lines=lines, follow=follow, launch=launch, json_output=as_json)
+    )
+
+
+def _client(url: str, token_file: Path | None) -> DaemonClient:
+    from supervisor.cli.client import DaemonClient, read_token  # noqa: PLC0415  as the file says
+
+    return DaemonClient(url, read_token(token_file))

@@ -1,0 +1,88 @@
+"""What is known without a running daemon: from the config and the state folder, under its lock."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+
+from supervisor.app import Knowledge
+from supervisor.cli.probe import ProbedDevice, devices_of
+from supervisor.cli.serve import load
+from supervisor.clock import SystemClock
+from supervisor.config.schema import Config
+from supervisor.events import EventBus
+from supervisor.gateway.status_document import build_row, model_row, plan_document
+from supervisor.storage import StateLock
+
+Rows = list[dict[str, Any]]
+T = TypeVar("T")
+
+
+def model_rows(config: Path | None) -> Callable[[], Rows]:
+    """Rows of ``models list``, broken models among them with the reason."""
+
+    async def read(knowledge: Knowledge) -> Rows:
+        await knowledge.look_for_models()
+        catalog = knowledge.router.catalog
+        return [model_row(entry) for entry in (catalog.entries if catalog else ())]
+
+    return lambda: _locked(load(config, os.environ).config, read)
+
+
+def build_rows(config: Path | None) -> Callable[[], Rows]:
+    """Rows of ``builds list``."""
+
+    async def read(knowledge: Knowledge) -> Rows:
+        await knowledge.shelf.look_at_all()
+        return [build_row(build) for build in knowledge.shelf.builds()]
+
+    return lambda: _locked(load(config, os.environ).config, read)
+
+
+def ask_devices(config: Config, env: Mapping[str, str]) -> tuple[ProbedDevice, ...]:
+    """Rows of every build that can be asked, in the config's order; locks and writes nothing."""
+
+    async def read(knowledge: Knowledge) -> tuple[ProbedDevice, ...]:
+        await knowledge.shelf.look_at_all()
+        builds = (build for build in knowledge.shelf.builds() if build.problem is None)
+        return tuple(row for build in builds for row in devices_of(build.name, build.facts.devices))
+
+    return _run(config, env, None, _ROOT, read)
+
+
+def plan_of(config: Config, env: Mapping[str, str], model: str, root: Path) -> dict[str, Any]:
+    """The plan document of a model on the machine below ``root``; locks and writes nothing.
+
+    Raises:
+        SupervisorError: the model is unknown or broken, or there is no build.
+    """
+
+    async def read(knowledge: Knowledge) -> dict[str, Any]:
+        await knowledge.look_for_models()
+        return plan_document(await knowledge.launching.plan(knowledge.router.find(model)))
+
+    return _run(config, env, None, root, read)
+
+
+_ROOT = Path("/")
+
+
+def _locked(config: Config, read: Callable[[Knowledge], Awaitable[Rows]]) -> Rows:
+    lock = StateLock.take(config.state_dir)
+    try:
+        return _run(config, os.environ, config.state_dir, _ROOT, read)
+    finally:
+        lock.release()
+
+
+def _run(
+    config: Config, env: Mapping[str, str], state: Path | None, root: Path, read: Callable[[Knowledge], Awaitable[T]]
+) -> T:
+    async def run() -> T:
+        return await read(Knowledge(config, env, EventBus(SystemClock()), state, root))
+
+    return anyio.run(run)

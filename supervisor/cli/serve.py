@@ -1,0 +1,79 @@
+"""``serve``: read the config, set up logs, run the daemon. Nothing here is imported that listening doesn't need."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from supervisor.config.load import LoadedConfig, find_config, load_config, override_listen
+from supervisor.telemetry.logging import LogSettings, configure_logging
+from supervisor.telemetry.redaction import Redactor
+
+if TYPE_CHECKING:
+    from supervisor.app import OnListening
+
+
+def serve(config: Path | None, host: str | None, port: int | None) -> int:
+    """Run the daemon until it is told to stop, and give its exit code.
+
+    Raises:
+        SupervisorError: the config, the address or the state folder can't be used.
+    """
+    return run_loaded(listen_at(load(config, os.environ), host, port), os.environ)
+
+
+def load(explicit: Path | None, env: Mapping[str, str]) -> LoadedConfig:
+    """The config that a command works with: the named one, else the first found, else none.
+
+    Raises:
+        ConfigError: ``config_not_found`` or ``config_invalid``.
+    """
+    return load_config(find_config(explicit, env), env)
+
+
+def listen_at(loaded: LoadedConfig, host: str | None, port: int | None) -> LoadedConfig:
+    """The same config with the command line's address; None leaves host or port as it is.
+
+    Raises:
+        ConfigError: ``config_invalid``: not an address, or an open one without tokens.
+    """
+    if host is None and port is None:
+        return loaded
+    return replace(loaded, config=override_listen(loaded.config, host, port))
+
+
+def run_loaded(loaded: LoadedConfig, env: Mapping[str, str], on_listening: OnListening | None = None) -> int:
+    """Run the daemon on a config, on uvloop where it installs.
+
+    ``env`` decides the form of the logs; ``on_listening`` is called once with the status document, when models and
+    builds are known.
+
+    Raises:
+        SupervisorError: the daemon could not start.
+    """
+    import anyio  # noqa: PLC0415  after the config: a wrong one is said at once
+
+    redactor = Redactor()
+    logger = configure_logging(LogSettings.from_environment(env, on_terminal=sys.stderr.isatty()), redactor)
+    from supervisor.app import DaemonOptions, run_daemon  # noqa: PLC0415  the rest of the daemon
+
+    options = DaemonOptions(logger=logger, redactor=redactor, env=env, on_listening=on_listening)
+
+    async def run() -> int:
+        gc.enable()  # off since the command line began, see ``supervisor.cli.main.run``
+        return await run_daemon(loaded, options=options)
+
+    return anyio.run(run, backend_options={"use_uvloop": _has_uvloop()})
+
+
+def _has_uvloop() -> bool:
+    try:
+        import uvloop  # noqa: F401, PLC0415  asked only whether it is there
+    except ImportError:
+        return False
+    return True

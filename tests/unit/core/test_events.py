@@ -1,0 +1,35 @@
+"""The event bus."""
+
+from __future__ import annotations
+
+from supervisor.events import DaemonStopping, EventBus, LaunchReady, Record
+from tests.fakes.clock import HandClock
+
+
+def test_an_event_is_named_by_its_class() -> None:
+    """Names of events are stable words in snake case."""
+    assert LaunchReady.name() == "launch_ready"
+
+
+def test_listeners_hear_in_order_until_they_stop() -> None:
+    """Each event is numbered from 1, stamped with the wall time, and handed on at once."""
+    clock = HandClock()
+    bus = EventBus(clock)
+    heard: list[Record] = []
+    stop = bus.listen(heard.append)
+    bus.publish(DaemonStopping("a", 1))
+    clock.advance(2)
+    bus.publish(DaemonStopping("b", 1))
+    stop()
+    bus.publish(DaemonStopping("c", 1))
+    assert [record.number for record in heard] == [1, 2]
+    assert heard[1].at - heard[0].at == 2
+
+
+def test_late_readers_get_what_is_kept() -> None:
+    """The ring keeps the last ones; a reader asks by number."""
+    bus = EventBus(HandClock(), keep=3)
+    for reason in "abcde":
+        bus.publish(DaemonStopping(reason, 0))
+    assert [record.number for record in bus.since(0)] == [3, 4, 5]
+    assert [record.number for record in bus.since(4)] == [5]
