@@ -1,0 +1,20 @@
+"""What every test gets; the parts live in ``tests/support``."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+pytest_plugins = (
+    "tests.support.leftovers",
+    "tests.support.loop_guard",
+    "tests.support.demo",
+)
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    """All async tests run on asyncio, on uvloop where it installs: as the daemon does."""
+    return "asyncio", {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
