@@ -19,7 +19,8 @@ _SIZE_BYTES = {
     "GIB": 2**30,
     "TIB": 2**40,
 }
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?I?B)", re.IGNORECASE)
+# ASCII: without it K is also the Kelvin sign, and I the dotless one.
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*((?:[KMGT]I?)?B)", re.IGNORECASE | re.ASCII)
 
 
 def parse_duration(text: str) -> float:

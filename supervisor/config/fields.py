@@ -15,7 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.config import JsonDict
 
 from supervisor.config.places import SOCKET_FOLDER_BYTES
@@ -59,10 +68,11 @@ class Section(BaseModel):
         """A part whose every line is commented out is null in YAML, and means its defaults."""
         if not isinstance(data, dict) or file_context(info) is None:
             return data
-        return {key: value for key, value in data.items() if value is not None or not _is_part(cls, key)}
+        return {key: value for key, value in data.items() if value is not None or not is_part(cls, key)}
 
 
-def _is_part(section: type[BaseModel], key: Any) -> bool:
+def is_part(section: type[BaseModel], key: Any) -> bool:
+    """Whether a key holds a section or a list, for which a file may write nothing at all."""
     field = section.model_fields.get(key) if isinstance(key, str) else None
     if field is None:
         return False
@@ -202,11 +212,29 @@ def _environment(value: dict[str, str]) -> dict[str, str]:
     return value
 
 
-Duration = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_duration)]
+# How a file writes them, for editors and the generated page; ``form`` is the word for it.
+_DURATION_TEXT = r"(\d+(\.\d+)?(ms|s|m|h|d))+"
+_SIZE_TEXT = r"\d+(\.\d+)?\s*([KMGTkmgt][Ii]?)?[Bb]"
+_ZERO = {"enum": [0]}
+
+
+def _text(pattern: str) -> dict[str, Any]:
+    return {"type": "string", "pattern": rf"^\s*({pattern})\s*$"}
+
+
+_DURATION_FORM = {"anyOf": [_text(f"0|{_DURATION_TEXT}"), _ZERO], "form": "duration"}
+_INTERVAL_FORM = {**_text(_DURATION_TEXT), "form": "duration"}
+_SIZE_FORM = {"anyOf": [_text(f"0|{_SIZE_TEXT}"), _ZERO], "form": "size"}
+
+Duration = Annotated[
+    float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_duration), WithJsonSchema(_DURATION_FORM)
+]
 """Seconds, at least 0."""
-Interval = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_duration)]
+Interval = Annotated[
+    float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_duration), WithJsonSchema(_INTERVAL_FORM)
+]
 """Seconds, more than 0."""
-Size = Annotated[int, Field(ge=0), BeforeValidator(_size)]
+Size = Annotated[int, Field(ge=0), BeforeValidator(_size), WithJsonSchema(_SIZE_FORM)]
 """Bytes."""
 AutoSize = Annotated[Size | None, BeforeValidator(_auto_not_null)]
 """Bytes; None: auto."""

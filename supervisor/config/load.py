@@ -27,10 +27,16 @@ _FIRST_LINE = "the first line of a config is: version: 1"
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A valid config and the file that it came from; None: there was no file."""
+    """A valid config.
+
+    Attributes:
+        path: the file that it came from; None: there was no file.
+        from_env: places whose values came from the environment, so may be secrets.
+    """
 
     config: Config
     path: Path | None
+    from_env: frozenset[Where] = frozenset()
 
 
 def find_config(explicit: Path | None, env: Mapping[str, str]) -> Path | None:
@@ -67,7 +73,8 @@ def load_config(path: Path | None, env: Mapping[str, str]) -> LoadedConfig:
         if config is None:
             raise config_error(to_problems(problems, {}, {}), None)
         return LoadedConfig(config, None)
-    return LoadedConfig(parse_config(_read(path), path, env), path)
+    config, document = _parse(_read(path), path, env)
+    return LoadedConfig(config, path, frozenset(document.secrets))
 
 
 def parse_config(data: bytes, path: Path, env: Mapping[str, str]) -> Config:
@@ -76,6 +83,10 @@ def parse_config(data: bytes, path: Path, env: Mapping[str, str]) -> Config:
     Raises:
         ConfigError: ``config_invalid`` with ``problems``.
     """
+    return _parse(data, path, env)[0]
+
+
+def _parse(data: bytes, path: Path, env: Mapping[str, str]) -> tuple[Config, Document]:
     document = read_yaml(data, env)
     found = _shape_problems(document)
     config = None
@@ -83,7 +94,7 @@ def parse_config(data: bytes, path: Path, env: Mapping[str, str]) -> Config:
         config, found = _validate(document, FileContext(path.absolute().parent, env))
     if config is None:
         raise config_error(to_problems(found, document.lines, document.secrets), path)
-    return config
+    return config, document
 
 
 def override_listen(config: Config, host: str | None, port: int | None) -> Config:
