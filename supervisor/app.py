@@ -24,7 +24,7 @@ from engines.registry import ADAPTERS, adapter_for
 from supervisor.broker.admission import QueueLimits
 from supervisor.broker.broker import Broker
 from supervisor.broker.launching import HostLimits, Launching
-from supervisor.builds.catalog import find_builds
+from supervisor.builds.catalog import Candidate, find_builds
 from supervisor.builds.fingerprint import SCHEMA as FINGERPRINT_SCHEMA
 from supervisor.builds.fingerprint import Fingerprints
 from supervisor.builds.host_mark import host_mark
@@ -32,15 +32,17 @@ from supervisor.builds.inspect import SCHEMA as FACTS_SCHEMA
 from supervisor.builds.inspect import BuildInspector
 from supervisor.builds.shelf import BuildShelf
 from supervisor.clock import SystemClock
+from supervisor.config.diff import ConfigDiff
 from supervisor.config.load import LoadedConfig
 from supervisor.config.schema import Config
+from supervisor.config.watch import ConfigWatch, load_watchfiles
 from supervisor.errors import SupervisorError
 from supervisor.events import DaemonListening, DaemonStopping, EventBus
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.model_control import ModelControl
 from supervisor.gateway.ports import GatewaySettings, Ports, peer_address
 from supervisor.gateway.server import Listener, build_app
-from supervisor.gateway.status_document import StatusDocument, model_cards, panel_document
+from supervisor.gateway.status_document import StatusDocument, model_cards, panel_document, plan_document
 from supervisor.host.overrides import with_overrides
 from supervisor.host.snapshot import HostSnapshot, take_snapshot
 from supervisor.instances.fleet import Fleet
@@ -53,6 +55,7 @@ from supervisor.processes.age import seconds_since_exec
 from supervisor.processes.environment import child_environment
 from supervisor.processes.log_folder import LogFolder
 from supervisor.processes.log_lines import FOLDER_NAME
+from supervisor.reloading import Reloader, why_relaunch
 from supervisor.routing.router import Router
 from supervisor.storage import JsonFile, StateLock, make_private_folder
 from supervisor.telemetry.event_stream import EventStream
@@ -76,12 +79,14 @@ class DaemonOptions:
         redactor: learns each launch's key, so that no log shows it.
         env: the process's environment.
         on_listening: called once with a status when builds and models are known.
+        read: reads the config again for a reload; None: there is nothing to read.
     """
 
     logger: FilteringBoundLogger
     redactor: Redactor
     env: Mapping[str, str]
     on_listening: OnListening | None = None
+    read: Callable[[], LoadedConfig] | None = None
 
 
 async def run_daemon(loaded: LoadedConfig, *, options: DaemonOptions) -> int:
@@ -94,8 +99,7 @@ async def run_daemon(loaded: LoadedConfig, *, options: DaemonOptions) -> int:
     try:
         make_private_folder(loaded.config.runtime_dir)
         _make_data_dir(loaded.config)
-        daemon = Daemon(loaded.config, options)
-        await daemon.run()
+        await Daemon(loaded, options).run()
     finally:
         lock.release()
     return 0
@@ -123,6 +127,10 @@ class Knowledge:
         self.shelf = self._build_shelf()
         self.launching = Launching(ADAPTERS, self.shelf, self.read_host, self._host_limits, bus)
 
+    def use(self, config: Config) -> None:
+        """Look by another config from now on."""
+        self._config = config
+
     async def look_for_models(self) -> None:
         """Scan the model folders and hand the catalog to the router."""
         config = self._config
@@ -146,11 +154,11 @@ class Knowledge:
             cache=self._state_file("builds.json", FACTS_SCHEMA),
             host=host_mark(),
         )
-        candidates = {
-            kind: partial(find_builds, self._config.engines[kind], adapter, self._env)
-            for kind, adapter in ADAPTERS.items()
-        }
+        candidates = {kind: partial(self._candidates, adapter) for kind, adapter in ADAPTERS.items()}
         return BuildShelf(candidates, inspector, SystemClock())
+
+    def _candidates(self, adapter: EngineAdapter) -> tuple[Candidate, ...]:
+        return find_builds(self._config.engines[adapter.kind], adapter, self._env)
 
     def _host_limits(self) -> HostLimits:
         return HostLimits(self._config.host.memory, self._config.host.reserve.memory)
@@ -162,8 +170,8 @@ class Knowledge:
 class Daemon:
     """Every object of a running daemon, wired."""
 
-    def __init__(self, config: Config, options: DaemonOptions) -> None:
-        self._config = config
+    def __init__(self, loaded: LoadedConfig, options: DaemonOptions) -> None:
+        config = loaded.config
         self._options = options
         self._clock = SystemClock()
         self._bus = EventBus(self._clock)
@@ -171,6 +179,9 @@ class Daemon:
         self._logs = LogFolder(config.state_dir / FOLDER_NAME, self._clock, self._bus, options.redactor.clean)
         self._address: str | None = None
         self._known = False
+        # What the file holds now is what was loaded: a change from here on is a change.
+        self._watch = ConfigWatch(loaded.path, self._bus, load_notices=load_watchfiles) if loaded.path else None
+        self._reloader = Reloader(loaded, options.read or (lambda: loaded), self._apply, self._bus)
         self._gate = Gate()
         self._knowledge = Knowledge(config, options.env, self._bus, config.state_dir)
         self._router = self._knowledge.router
@@ -203,6 +214,7 @@ class Daemon:
                 async for number in signals:
                     if number is not signal.SIGHUP:
                         break
+                    tasks.start_soon(self._reloader.reload_quietly, "SIGHUP")
                 await self._stop(signal.Signals(number).name, signals)
             finally:
                 tasks.cancel_scope.cancel()
@@ -214,6 +226,8 @@ class Daemon:
         self._address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self._bus.publish(DaemonListening(self._address, seconds_since_exec()))
         tasks.start_soon(self._look_around)
+        if self._watch is not None:
+            await tasks.start(self._watch.run, partial(self._reloader.reload_quietly, "the file changed"))
 
     async def _look_around(self) -> None:
         """Builds and models, after listening: nobody waits for them but who asks for them."""
@@ -233,9 +247,25 @@ class Daemon:
                 with contextlib.suppress(SupervisorError):  # told by its events
                     await self._control.load(entry.id)
 
+    async def _apply(self, config: Config, found: ConfigDiff) -> None:
+        """Use a new config: models anew, limits at once, and only those engines stop that run with something else."""
+        self._knowledge.use(config)
+        self._fleet.use(_instance_limits(config))
+        self._broker.use(_queue_limits(config))
+        await self._shelf.look_at_all()
+        await self._knowledge.look_for_models()
+        catalog = self._router.catalog
+        for instance in self._fleet.instances():
+            entry = catalog.resolve(instance.model_id) if catalog else None
+            if entry is None or entry.id != instance.model_id:
+                self._broker.drop(instance.model_id)
+            else:
+                configured = entry.id in config.models
+                self._broker.adopt(entry, why_relaunch(instance.entry, entry, found, configured=configured))
+
     async def _stop(self, reason: str, signals: AsyncIterator[signal.Signals]) -> None:
         """Drain, then stop the engines; ``shutdown.total`` or a second signal cuts it short."""
-        limits = self._config.shutdown
+        limits = self._reloader.config.shutdown
         self._bus.publish(DaemonStopping(reason, limits.drain))
         with anyio.move_on_after(limits.total) as total:
             async with anyio.create_task_group() as tasks:
@@ -254,12 +284,14 @@ class Daemon:
             models=lambda: model_cards(self._router, self._fleet),
             control=self._control,
             status=self._status,
+            reload=partial(self._reloader.reload, "POST /admin/v1/reload"),
+            plan=self._plan,
             readiness=self._readiness,
             metrics=Metrics(self._bus, supervisor.__version__).render,
             events=EventStream(self._bus, clean=self._options.redactor.clean).frames,
             identify=peer_address,
         )
-        settings = GatewaySettings(early_header=self._config.broker.queue.early_header)
+        settings = GatewaySettings(early_header=self._reloader.config.broker.queue.early_header)
         return build_app(ports, settings, self._gate, self._clock, self._bus)
 
     def _instance_tools(self, entry: ModelEntry, changed: Callable[[Instance], None]) -> InstanceTools:
@@ -269,7 +301,7 @@ class Daemon:
             environment=self._environment,
             forget_key=self._options.redactor.discard,
             log=self._logs.of(entry.id),
-            runtime_dir=self._config.runtime_dir,
+            runtime_dir=self._reloader.config.runtime_dir,
             clock=self._clock,
             bus=self._bus,
             changed=changed,
@@ -284,6 +316,10 @@ class Daemon:
         if self._gate.draining:
             return False, "draining"
         return (True, "ready") if self._known else (False, "looking for builds and models")
+
+    async def _plan(self, model: str) -> dict[str, Any]:
+        await self._router.ready()
+        return plan_document(await self._launching.plan(self._router.find(model)))
 
     async def _panel(self) -> dict[str, Any]:
         catalog = self._router.catalog

@@ -49,6 +49,24 @@ class DaemonStopping(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigReloaded(Event):
+    """The config was read again; ``changed`` and ``needs_restart`` are paths of fields."""
+
+    cause: str
+    changed: tuple[str, ...]
+    needs_restart: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRejected(Event):
+    """The config file can't be used; the old config goes on."""
+
+    level: ClassVar[Level] = "error"
+    cause: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class BuildFound(Event):
     """A build was inspected and can be chosen."""
 

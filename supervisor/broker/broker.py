@@ -20,11 +20,14 @@ from supervisor.broker.lease import Lease, LeaseRequest
 from supervisor.broker.ports import BrokeredFleet, BrokeredInstance
 from supervisor.broker.settling import wait_until_idle
 from supervisor.clock import Clock
-from supervisor.errors import AdmissionError, InstanceError, SupervisorError
+from supervisor.errors import AdmissionError, InstanceError, ModelError, SupervisorError
 from supervisor.events import EventBus, RequestDenied, RequestLeased, RequestQueued
 from supervisor.models.catalog import ModelEntry
 from supervisor.units import format_duration
 
+# A changed model's running requests may finish for this long; shorter than `queue.max_wait`, so that who waits for the
+# new launch still gets it.
+RETIRE_SECONDS = 60.0
 _DRAINING = Denial("draining", "the daemon is stopping and takes no new requests", retry_after=5.0)
 
 
@@ -42,11 +45,17 @@ class _Waiter:
 
 @dataclass(slots=True)
 class _Book:
-    """Queue and leases of one model, and since when (monotonic seconds) nobody has used it."""
+    """Queue and leases of one model.
+
+    Attributes:
+        idle_since: since when nobody has used it, in monotonic seconds.
+        retiring: why its instance is to stop once its leases have ended; None: it is not.
+    """
 
     instance: BrokeredInstance
     keep_alive: float
     idle_since: float
+    retiring: str | None = None
     queue: list[_Waiter] = field(default_factory=list)
     leases: dict[int, Lease] = field(default_factory=dict)
 
@@ -104,6 +113,32 @@ class Broker:
         self._touch(book)
         self._pump(instance.model_id)
 
+    def adopt(self, entry: ModelEntry, relaunch: str | None) -> None:
+        """Serve the model by this entry from now on.
+
+        Args:
+            entry: the changed entry.
+            relaunch: why its running engine must be launched anew, once idle or after ``RETIRE_SECONDS``; None: it
+                goes on.
+        """
+        book = self._books.get(entry.id)
+        if book is None:
+            return
+        book.instance.use(entry)
+        book.keep_alive = keep_alive_of(None, entry.keep_alive, pinned=entry.pinned)
+        if relaunch is not None:
+            self._retire(book, relaunch)
+        self._touch(book)
+
+    def drop(self, model_id: str) -> None:
+        """The model is gone: refuse who waits for it, and stop its engine once idle or after ``RETIRE_SECONDS``."""
+        book = self._books.get(model_id)
+        if book is None:
+            return
+        gone = ModelError("model_not_found", f"model {model_id!r} was taken out of the config", model=model_id)
+        self._deny_all(book, Denial(gone.code, gone.message, 1.0), gone)
+        self._retire(book, "taken out of the config")
+
     def stop_admitting(self) -> None:
         """Refuse whoever waits and whoever comes; leases go on."""
         self._draining = True
@@ -154,6 +189,10 @@ class Broker:
             position = book.queue.index(waiter) + 1
             self._bus.publish(RequestQueued(request.request_id, model_id, request.caller, position))
         return waiter
+
+    def use(self, limits: QueueLimits) -> None:
+        """Queue by other limits from now on."""
+        self._limits = limits
 
     def watch(self, entry: ModelEntry) -> None:
         """Count the model's idle time from now on, also when no request has come yet: it is loaded by hand."""
@@ -254,6 +293,28 @@ class Broker:
         """Its use has just changed: its idle time starts anew."""
         book.idle_since = self._clock.monotonic()
         self._idle_changed.set()
+        if book.retiring is not None and not book.leases:
+            self._end_retiring(book)
+
+    def _retire(self, book: _Book, why: str) -> None:
+        book.instance.forgive()
+        book.instance.drain()
+        book.retiring = why
+        if not book.leases or self._tasks is None:
+            self._end_retiring(book)
+        else:
+            self._tasks.start_soon(self._cut_retiring, book, why)
+
+    async def _cut_retiring(self, book: _Book, why: str) -> None:
+        await anyio.sleep(RETIRE_SECONDS)
+        if book.retiring == why:
+            self._end_retiring(book)
+
+    def _end_retiring(self, book: _Book) -> None:
+        """Stop it now; whoever waits wants it again, and gets a new launch."""
+        why, book.retiring = book.retiring, None
+        book.instance.request_stop(why or "")
+        self._pump(book.instance.model_id)
 
     async def _stop_the_idle(self) -> None:
         """Stop instances that have been idle for their keep-alive; decided anew at each change and each deadline."""

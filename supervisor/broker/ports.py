@@ -41,6 +41,18 @@ class BrokeredInstance(Protocol):
         """Ask for it to run; true when this call is what starts it."""
         ...
 
+    def use(self, entry: ModelEntry) -> None:
+        """Launch by this entry from the next launch on."""
+        ...
+
+    def drain(self) -> None:
+        """Take no new requests; running ones go on."""
+        ...
+
+    def forgive(self) -> None:
+        """Forget past failures."""
+        ...
+
     def request_stop(self, reason: str) -> None:
         """Stop it, without waiting for the end."""
         ...

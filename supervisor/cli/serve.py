@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,12 @@ def serve(config: Path | None, host: str | None, port: int | None) -> int:
     Raises:
         SupervisorError: the config, the address or the state folder can't be used.
     """
-    return run_loaded(listen_at(load(config, os.environ), host, port), os.environ)
+    path = find_config(config, os.environ)
+
+    def read() -> LoadedConfig:
+        return listen_at(load_config(path, os.environ), host, port)
+
+    return run_loaded(read(), os.environ, read=read)
 
 
 def load(explicit: Path | None, env: Mapping[str, str]) -> LoadedConfig:
@@ -47,7 +52,12 @@ def listen_at(loaded: LoadedConfig, host: str | None, port: int | None) -> Loade
     return replace(loaded, config=override_listen(loaded.config, host, port))
 
 
-def run_loaded(loaded: LoadedConfig, env: Mapping[str, str], on_listening: OnListening | None = None) -> int:
+def run_loaded(
+    loaded: LoadedConfig,
+    env: Mapping[str, str],
+    on_listening: OnListening | None = None,
+    read: Callable[[], LoadedConfig] | None = None,
+) -> int:
     """Run the daemon on a config, on uvloop where it installs.
 
     ``env`` decides the form of the logs; ``on_listening`` is called once with the status document, when models and
@@ -62,7 +72,7 @@ def run_loaded(loaded: LoadedConfig, env: Mapping[str, str], on_listening: OnLis
     logger = configure_logging(LogSettings.from_environment(env, on_terminal=sys.stderr.isatty()), redactor)
     from supervisor.app import DaemonOptions, run_daemon  # noqa: PLC0415  the rest of the daemon
 
-    options = DaemonOptions(logger=logger, redactor=redactor, env=env, on_listening=on_listening)
+    options = DaemonOptions(logger=logger, redactor=redactor, env=env, on_listening=on_listening, read=read)
 
     async def run() -> int:
         gc.enable()  # off since the command line began, see ``supervisor.cli.main.run``

@@ -36,6 +36,12 @@ class Fleet:
             task_status.started()
             await anyio.sleep_forever()
 
+    def use(self, limits: InstanceLimits) -> None:
+        """Supervise by other limits from now on."""
+        self._limits = limits
+        for instance in self._instances.values():
+            instance.limits = limits
+
     def observe(self, observer: Callable[[Instance], None]) -> None:
         """Call ``observer`` in the same sync step as each change of an instance's state."""
         self._observers.append(observer)

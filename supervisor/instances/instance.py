@@ -97,7 +97,7 @@ class Instance:
         self.last_exit: ExitReport | None = None
         self.failure: SupervisorError | None = None
         self._tools = tools
-        self._limits = limits
+        self.limits = limits
         self._wanted = False
         self._draining = False
         self._wake = anyio.Event()
@@ -164,6 +164,10 @@ class Instance:
         self._wake.set()
         return self._stop.is_set() or self.state in {_STATE.STOPPED, _STATE.FAILED, _STATE.BACKOFF, _STATE.STOPPING}
 
+    def use(self, entry: ModelEntry) -> None:
+        """Launch by this entry from the next launch on; the one that runs is not touched."""
+        self.entry = entry
+
     def forgive(self) -> None:
         """Forget past failures: an operator asks for another start."""
         self._failures, self._retry_at = (), 0.0
@@ -173,7 +177,9 @@ class Instance:
         self._draining = True
 
     def request_stop(self, reason: str) -> None:
-        """Stop it, without waiting for the end."""
+        """Stop it, without waiting for the end; one that rests stays as it is, but for an old failure."""
+        if self.state is _STATE.STOPPED:
+            return  # a wish that has just come is not lost
         self._wanted = False
         self._stop_reason = reason
         self._stop.set()
@@ -217,12 +223,12 @@ class Instance:
         except Exception as error:  # noqa: BLE001  see above
             self._tools.bus.publish(InternalError(f"launch of {self.id}", repr(error), traceback.format_exc()))
             failure = InstanceError("start_failed", f"{self.model_id}: an internal error ended the launch: {error!r}")
-            self._give_up(failure, self._limits.restart.longest)
+            self._give_up(failure, self.limits.restart.longest)
         else:
             self._ended(report, attempt)
 
     def _attempt_tools(self) -> AttemptTools:
-        tools, limits = self._tools, self._limits
+        tools, limits = self._tools, self.limits
         return AttemptTools(
             instance_id=self.id,
             adapter=tools.adapter,
@@ -266,11 +272,11 @@ class Instance:
             self._move("stopped", _DO.EXITED)
             return
         now = self._tools.clock.monotonic()
-        decision = after_exit(self._limits.restart, self._failures, now, report.ready_for)
+        decision = after_exit(self.limits.restart, self._failures, now, report.ready_for)
         self._failures = decision.failures
         error = _failure(self.entry, report, attempt.stalled)
         if report.hopeless:
-            self._give_up(error, self._limits.restart.longest)
+            self._give_up(error, self.limits.restart.longest)
         elif decision.gave_up:
             self._give_up(error, decision.delay)
         else:

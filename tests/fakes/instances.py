@@ -48,6 +48,7 @@ class FakeInstance:
         self.failure: SupervisorError | None = None
         self.wanted = 0
         self.stopped: list[str] = []
+        self.entry: ModelEntry | None = None
         self._changed = changed
 
     @property
@@ -59,6 +60,18 @@ class FakeInstance:
         """Counted; the first one is the starter."""
         self.wanted += 1
         return self.wanted == 1
+
+    def use(self, entry: ModelEntry) -> None:
+        """Remembered."""
+        self.entry = entry
+
+    def drain(self) -> None:
+        """Takes nobody until it becomes something else."""
+        self.draining = True
+
+    def forgive(self) -> None:
+        """Nothing is held against it."""
+        self.can_start = True
 
     def request_stop(self, reason: str) -> None:
         """Told to stop; a test says when it has."""

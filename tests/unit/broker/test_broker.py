@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 import anyio
 import anyio.lowlevel
@@ -12,7 +13,7 @@ import pytest
 from supervisor.broker.admission import QueueLimits
 from supervisor.broker.broker import Broker
 from supervisor.broker.lease import Lease, LeaseRequest
-from supervisor.errors import AdmissionError, InstanceError, PlanError, SupervisorError
+from supervisor.errors import AdmissionError, InstanceError, ModelError, PlanError, SupervisorError
 from supervisor.events import EventBus, RequestDenied, RequestLeased
 from tests.fakes.clock import HandClock
 from tests.fakes.instances import FakeFleet, FakeInstance, model_entry
@@ -254,3 +255,50 @@ async def test_every_ticket_ends_in_one_event() -> None:
     assert [event.request_id for event in ended] == ["one", "two"]
     assert isinstance(ended[0], RequestLeased)
     assert ended[0].queue_seconds == pytest.approx(3.0)
+
+
+async def test_a_changed_model_finishes_what_runs_and_then_starts_anew() -> None:
+    """A relaunch waits for the running lease; whoever comes meanwhile waits for the new launch."""
+    bench = Bench()
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(bench.broker.run)
+        async with bench.waiting("one"):
+            bench.instance.becomes(ready=True)
+            await bench.settle()
+            changed = replace(ENTRY, aliases=("x",))
+            bench.broker.adopt(changed, "its config changed")
+            assert bench.instance.entry is changed
+            assert bench.instance.stopped == []
+            async with bench.waiting("two"):
+                assert bench.said("two") is None
+                bench.leave["one"].set()
+                await bench.settle()
+                assert bench.instance.stopped == ["its config changed"]
+                bench.instance.draining = False
+                bench.instance.becomes(ready=True)
+                await bench.settle()
+                assert isinstance(bench.said("two"), Lease)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_change_that_needs_no_launch_touches_nothing() -> None:
+    """New aliases or another keep-alive: the entry is replaced, the engine goes on."""
+    bench = Bench()
+    async with bench.waiting("one"):
+        bench.instance.becomes(ready=True)
+        bench.broker.adopt(replace(ENTRY, keep_alive=5.0), None)
+        await bench.settle()
+        assert bench.instance.stopped == []
+        assert isinstance(bench.said("one"), Lease)
+
+
+async def test_who_waits_for_a_model_that_is_taken_out_hears_so() -> None:
+    """A removed model refuses its waiters by name and is stopped."""
+    bench = Bench()
+    async with bench.waiting("one"):
+        bench.broker.drop(ENTRY.id)
+        await bench.settle()
+        error = bench.said("one")
+        assert isinstance(error, ModelError)
+        assert bench.instance.stopped == ["taken out of the config"]
+    bench.assert_clean()
