@@ -125,6 +125,10 @@ class LlamaCppAdapter:
         """See ``generation.prepare_generation``."""
         return generation.prepare_generation(body)
 
+    def answer_prefix(self, body: dict[str, Any]) -> str:
+        """See ``generation.answer_prefix``."""
+        return generation.answer_prefix(body)
+
     def can_stream(self, body: dict[str, Any]) -> bool:
         """See ``generation.can_stream``."""
         return generation.can_stream(body)

@@ -20,6 +20,8 @@ DEFAULT_CACHE_RAM = 256
 # HTTP threads wait, they don't compute: with too few, open streams block /health.
 SPARE_HTTP_THREADS = 8
 
+_POOLED = frozenset({Capability.EMBEDDINGS, Capability.RERANK})
+
 Argument = tuple[str, str | None, str]
 
 
@@ -74,7 +76,13 @@ def _context(draft: PlanDraft, settings: LlamaCppSettings) -> Iterator[Argument]
         how = "shared by all slots" if settings.kv_unified else f"{draft.ctx_size} a request x {draft.slots} slots"
         yield "--ctx-size", str(total), how
     yield "--parallel", str(draft.slots), ""
-    yield "--kv-unified" if settings.kv_unified else "--no-kv-unified", None, ""
+    if settings.kv_unified:
+        yield "--kv-unified", None, "from the settings"
+    elif draft.slots > 1 and draft.capabilities & _POOLED:
+        why = "with a KV of its own for each slot, texts that are embedded together get wrong vectors (seen in b10068)"
+        yield "--kv-unified", None, why
+    else:
+        yield "--no-kv-unified", None, ""
     if draft.cache_type is not None:
         yield "--cache-type-k", draft.cache_type, ""
         yield "--cache-type-v", draft.cache_type, ""

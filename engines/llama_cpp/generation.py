@@ -24,6 +24,19 @@ def prepare_generation(body: dict[str, Any]) -> dict[str, Any]:
     return sent
 
 
+def answer_prefix(body: dict[str, Any]) -> str:
+    """A last message of the assistant's is continued: llama-server's whole answer repeats it, its stream does not."""
+    messages = body.get("messages")
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    if not isinstance(last, dict) or last.get("role") != "assistant":
+        return ""
+    content = last.get("content")
+    if isinstance(content, list):
+        texts = (part.get("text") for part in content if isinstance(part, dict))
+        return "".join(text for text in texts if isinstance(text, str))
+    return content if isinstance(content, str) else ""
+
+
 def can_stream(body: dict[str, Any]) -> bool:
     """All but tools with logprobs, which llama-server answers whole and refuses to stream (seen in b10068)."""
     return not (body.get("tools") and body.get("logprobs"))

@@ -73,8 +73,11 @@ def find_builds(config: EngineConfig, adapter: EngineAdapter, env: Mapping[str, 
 def _discover(
     config: EngineConfig, adapter: EngineAdapter, env: Mapping[str, str], names: set[str], paths: set[str]
 ) -> Iterator[Candidate]:
-    """What packages and PATH offer; ``names`` and ``paths`` are those taken, and are added to."""
-    for candidate in (*_in_packages(config, adapter, env), *_on_path(config, adapter, env)):
+    """What PATH offers, then packages: what the owner put on PATH goes first.
+
+    ``names`` and ``paths`` are those taken, and are added to.
+    """
+    for candidate in (*_on_path(config, adapter, env), *_in_packages(config, adapter, env)):
         path = _real(candidate.executable)
         if path in paths:
             continue

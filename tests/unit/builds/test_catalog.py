@@ -48,12 +48,12 @@ def _names(candidates: tuple[Candidate, ...]) -> list[str]:
     return [candidate.name for candidate in candidates]
 
 
-def test_auto_finds_packages_without_importing_them_then_path(package: Path, tmp_path: Path) -> None:
-    """A package brings its library folder before the existing one; PATH follows in its own order."""
+def test_auto_finds_path_then_packages_without_importing_them(package: Path, tmp_path: Path) -> None:
+    """PATH goes first, in its own order; a package brings its library folder before the existing one."""
     on_path = _executable(tmp_path / "a/llama-server")
     _executable(tmp_path / "b/llama-server")
     env = {"PATH": f"{tmp_path}/none:{tmp_path}/a:{tmp_path}/b", "LD_LIBRARY_PATH": "/opt/cuda"}
-    packaged, first, second = _find(env=env)
+    first, second, packaged = _find(env=env)
     assert (packaged.name, packaged.source) == ("packaged", "package")
     assert packaged.executable == package / "bin/llama-server"
     assert packaged.env == {"LD_LIBRARY_PATH": f"{package}/bin:/opt/cuda"}

@@ -75,6 +75,16 @@ def test_chat_and_embeddings_are_served_by_one_model() -> None:
     assert value_of(argv, "--batch-size") == value_of(argv, "--ubatch-size") == "512"
 
 
+def test_what_embeds_shares_one_kv_of_the_whole_size() -> None:
+    """Prevents wrong vectors for texts of unlike lengths that are embedded together; each request keeps its context."""
+    draft = replace(DRAFT, capabilities=frozenset({Capability.EMBEDDINGS}))
+    argv = build_command(draft, UNKNOWN).argv
+    assert "--kv-unified" in argv
+    assert "--no-kv-unified" not in argv
+    assert value_of(argv, "--ctx-size") == "12288"
+    assert "--no-kv-unified" in build_command(replace(draft, slots=1), UNKNOWN).argv
+
+
 def test_extra_arguments_come_last_and_take_flags_over() -> None:
     """What the user says by extra_args is not said twice, and the rationale tells."""
     settings = LlamaCppSettings(extra_args=("--cache-ram=0", "--threads", "8"))
