@@ -38,15 +38,19 @@ from supervisor.config.schema import Config
 from supervisor.config.watch import ConfigWatch, load_watchfiles
 from supervisor.errors import SupervisorError
 from supervisor.events import DaemonListening, DaemonStopping, EventBus
+from supervisor.gateway.certificate import Certificate, CertificateFiles
+from supervisor.gateway.doorkeeper import Doorkeeper, read_access
+from supervisor.gateway.failed_attempts import FailedAttempts
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.model_control import ModelControl
-from supervisor.gateway.ports import GatewaySettings, Ports, peer_address
+from supervisor.gateway.ports import GatewaySettings, Ports
 from supervisor.gateway.server import Listener, build_app
 from supervisor.gateway.status_document import StatusDocument, model_cards, panel_document, plan_document
 from supervisor.host.overrides import with_overrides
 from supervisor.host.snapshot import HostSnapshot, take_snapshot
 from supervisor.instances.fleet import Fleet
 from supervisor.instances.instance import Instance, InstanceLimits, InstanceTools
+from supervisor.instances.launch import sweep_sockets
 from supervisor.instances.restart_policy import RestartLimits
 from supervisor.models.catalog import ModelEntry, build_catalog, explicit_files
 from supervisor.models.inventory import Inventory
@@ -98,6 +102,7 @@ async def run_daemon(loaded: LoadedConfig, *, options: DaemonOptions) -> int:
     lock = StateLock.take(loaded.config.state_dir)
     try:
         make_private_folder(loaded.config.runtime_dir)
+        sweep_sockets(loaded.config.runtime_dir)
         _make_data_dir(loaded.config)
         await Daemon(loaded, options).run()
     finally:
@@ -183,6 +188,8 @@ class Daemon:
         self._watch = ConfigWatch(loaded.path, self._bus, load_notices=load_watchfiles) if loaded.path else None
         self._reloader = Reloader(loaded, options.read or (lambda: loaded), self._apply, self._bus)
         self._gate = Gate()
+        self._door = Doorkeeper(read_access(config, options.redactor.add), FailedAttempts(self._clock))
+        self._certificate = _certificate(config, self._bus)
         self._knowledge = Knowledge(config, options.env, self._bus, config.state_dir)
         self._router = self._knowledge.router
         self._shelf = self._knowledge.shelf
@@ -194,7 +201,8 @@ class Daemon:
             supervisor.__version__, self._clock, self._fleet, self._broker, self._shelf.builds, lambda: self._address
         )
         self._control = ModelControl(self._router, self._fleet, self._status, self._broker.watch)
-        self._listener = Listener(self._build_gateway(), str(config.listen.host), config.listen.port)
+        tls = self._certificate.context if self._certificate is not None else None
+        self._listener = Listener(self._build_gateway(), str(config.listen.host), config.listen.port, tls)
 
     async def run(self) -> None:
         """Serve until a signal comes, then stop in order."""
@@ -223,7 +231,11 @@ class Daemon:
         await tasks.start(self._fleet.run)
         await tasks.start(self._broker.run)
         host, port = await tasks.start(self._listener.run)
-        self._address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "http"
+        if self._certificate is not None:
+            await tasks.start(self._certificate.run)
+            scheme = "https"
+        self._address = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         self._bus.publish(DaemonListening(self._address, seconds_since_exec()))
         tasks.start_soon(self._look_around)
         if self._watch is not None:
@@ -248,7 +260,16 @@ class Daemon:
                     await self._control.load(entry.id)
 
     async def _apply(self, config: Config, found: ConfigDiff) -> None:
-        """Use a new config: models anew, limits at once, and only those engines stop that run with something else."""
+        """Use a new config: models anew, limits at once, and only those engines stop that run with something else.
+
+        Raises:
+            ConfigError: ``config_invalid``: a token file can't be used; nothing was applied.
+        """
+        tokens: list[str] = []
+        access = await anyio.to_thread.run_sync(read_access, config, tokens.append)
+        for token in tokens:  # here: the redactor belongs to the loop
+            self._options.redactor.add(token)
+        self._door.use(access)
         self._knowledge.use(config)
         self._fleet.use(_instance_limits(config))
         self._broker.use(_queue_limits(config))
@@ -275,6 +296,9 @@ class Daemon:
                 self._fleet.drain()
                 await self._fleet.stop_all(reason)
                 tasks.cancel_scope.cancel()
+        if total.cancelled_caught:
+            with anyio.CancelScope(shield=True):
+                await self._gate.drain(0.0)  # whoever is cut hears why
 
     def _build_gateway(self) -> Any:
         ports = Ports(
@@ -289,9 +313,10 @@ class Daemon:
             readiness=self._readiness,
             metrics=Metrics(self._bus, supervisor.__version__).render,
             events=EventStream(self._bus, clean=self._options.redactor.clean).frames,
-            identify=peer_address,
+            door=self._door,
         )
-        settings = GatewaySettings(early_header=self._reloader.config.broker.queue.early_header)
+        config = self._reloader.config
+        settings = GatewaySettings(config.listen.max_body, early_header=config.broker.queue.early_header)
         return build_app(ports, settings, self._gate, self._clock, self._bus)
 
     def _instance_tools(self, entry: ModelEntry, changed: Callable[[Instance], None]) -> InstanceTools:
@@ -341,6 +366,11 @@ async def _cancel_on_signal(signals: AsyncIterator[signal.Signals], scope: anyio
     async for number in signals:
         if number is not signal.SIGHUP:
             scope.cancel()
+
+
+def _certificate(config: Config, bus: EventBus) -> Certificate | None:
+    tls = config.listen.tls
+    return None if tls.certificate is None else Certificate(CertificateFiles(tls.certificate, tls.key), bus)
 
 
 def _queue_limits(config: Config) -> QueueLimits:

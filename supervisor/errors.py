@@ -51,7 +51,7 @@ class InstanceError(SupervisorError):
 
 
 class AdmissionError(SupervisorError):
-    """``queue_full queue_timeout draining``."""
+    """``queue_full queue_timeout draining caller_busy``."""
 
 
 class UpstreamError(SupervisorError):
@@ -63,4 +63,7 @@ class PeerError(SupervisorError):
 
 
 class CallerError(SupervisorError):
-    """``invalid_json invalid_request body_too_large model_missing url_refused not_found method_not_allowed``."""
+    """``invalid_json invalid_request body_too_large model_missing url_refused not_found method_not_allowed``.
+
+    At the door: ``unauthorized forbidden cross_origin wrong_host``.
+    """

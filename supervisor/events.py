@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, cast
 
 from supervisor.clock import Clock
 
@@ -21,15 +21,20 @@ class Event:
     """Base of all events. ``level`` is how loudly the log says it."""
 
     level: ClassVar[Level] = "info"
+    _name: ClassVar[str] = "event"
+
+    def __init_subclass__(cls) -> None:
+        cls._name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     @classmethod
     def name(cls) -> str:
         """The class's name in snake case: ``InstanceReady`` is ``instance_ready``."""
-        return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+        return cls._name
 
     def facts(self) -> dict[str, Any]:
-        """The event's fields as plain values."""
-        return asdict(self)
+        """The event's fields, which are plain values themselves."""
+        names = cast("tuple[str, ...]", type(self).__slots__)
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +291,22 @@ class ConfigWatchLimited(Event):
     path: str
     reason: str
     poll_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateLoaded(Event):
+    """The certificate's files had changed: new connections are shown the new one."""
+
+    certificate: str
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateUnusable(Event):
+    """The certificate's files have changed and can't be used; the old one goes on."""
+
+    level: ClassVar[Level] = "error"
+    certificate: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

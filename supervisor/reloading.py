@@ -59,23 +59,26 @@ class Reloader:
         """Read the file again and apply what changed; the answer lists it, also when nothing did.
 
         Raises:
-            ConfigError: the file can't be used; the old config goes on.
+            ConfigError: the file, or one that it names, can't be used; the old config goes on.
         """
         async with self._lock:
             try:
-                loaded = await anyio.to_thread.run_sync(self._read)
+                return await self._reload(cause)
             except ConfigError as error:
                 self._bus.publish(ConfigRejected(cause, error.message))
                 raise
-            hidden = self._from_env | loaded.from_env
-            found = await anyio.to_thread.run_sync(diff, self.config, loaded.config, hidden)
-            held = after_reload(self.config, loaded.config)
-            # Also without a change in the file: model files may have come or gone.
-            await self._apply(held, found)
-            self.config, self._from_env = held, loaded.from_env
-            changed = tuple(change.path for change in found.changes)
-            self._bus.publish(ConfigReloaded(cause, changed, found.needs_restart))
-            return found.document()
+
+    async def _reload(self, cause: str) -> dict[str, Any]:
+        loaded = await anyio.to_thread.run_sync(self._read)
+        hidden = self._from_env | loaded.from_env
+        found = await anyio.to_thread.run_sync(diff, self.config, loaded.config, hidden)
+        held = after_reload(self.config, loaded.config)
+        # Also without a change in the file: model files may have come or gone.
+        await self._apply(held, found)
+        self.config, self._from_env = held, loaded.from_env
+        changed = tuple(change.path for change in found.changes)
+        self._bus.publish(ConfigReloaded(cause, changed, found.needs_restart))
+        return found.document()
 
     async def reload_quietly(self, cause: str) -> None:
         """As ``reload``, for causes that nobody waits for: a bad file is told by its event alone."""

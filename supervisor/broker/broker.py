@@ -9,13 +9,14 @@ import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from supervisor.broker.admission import Denial, InstanceView, QueueLimits, Ticket, decide, refuse_new
-from supervisor.broker.keep_alive import IdleInstance, decide_idle, keep_alive_of
+from supervisor.broker.keep_alive import FOREVER, IdleInstance, decide_idle, keep_alive_of
 from supervisor.broker.lease import Lease, LeaseRequest
 from supervisor.broker.ports import BrokeredFleet, BrokeredInstance
 from supervisor.broker.settling import wait_until_idle
@@ -73,13 +74,17 @@ class Broker:
         self._tasks: TaskGroup | None = None
         self._draining = False
         self._idle_changed = anyio.Event()
+        self._next_look = FOREVER
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Own the tasks that watch abandoned slots and idle instances; ends when cancelled."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             task_status.started()
-            await self._stop_the_idle()
+            try:
+                await self._stop_the_idle()
+            finally:
+                self._tasks = None
 
     @asynccontextmanager
     async def lease(self, request: LeaseRequest) -> AsyncIterator[Lease]:
@@ -92,8 +97,9 @@ class Broker:
         """
         waiter = self._enqueue(request)
         try:
-            with anyio.move_on_after(self._limits.max_wait):
-                await waiter.settled.wait()
+            if not waiter.settled.is_set():
+                with anyio.move_on_after(self._limits.max_wait):
+                    await waiter.settled.wait()
             lease = self._outcome(waiter)
             yield lease
         finally:
@@ -106,7 +112,7 @@ class Broker:
             return
         if not instance.is_ready:
             for lease in book.leases.values():
-                lease.broken = True
+                lease.break_off()
             book.leases.clear()
         if instance.has_failed:
             self._deny_all(book, _why_failed(instance), instance.failure)
@@ -225,7 +231,9 @@ class Broker:
             book.queue[0].load_owner |= started_now
 
     def _view(self, instance: BrokeredInstance, book: _Book) -> InstanceView:
-        free = tuple(slot for slot in range(instance.slots) if slot not in book.leases) if instance.accepting else ()
+        free: tuple[int, ...] = ()
+        if instance.accepting:
+            free = tuple(islice((slot for slot in range(instance.slots) if slot not in book.leases), len(book.queue)))
         denial = None if instance.failure is None else _why_failed(instance)
         return InstanceView(instance.accepting, instance.can_start, free, denial)
 
@@ -292,7 +300,9 @@ class Broker:
     def _touch(self, book: _Book) -> None:
         """Its use has just changed: its idle time starts anew."""
         book.idle_since = self._clock.monotonic()
-        self._idle_changed.set()
+        # A later deadline is seen when the planned look finds nobody due; only an earlier one needs a look now.
+        if book.idle_since + book.keep_alive < self._next_look:
+            self._idle_changed.set()
         if book.retiring is not None and not book.leases:
             self._end_retiring(book)
 
@@ -327,6 +337,7 @@ class Broker:
             ]
             now = self._clock.monotonic()
             decision = decide_idle(idle, now)
+            self._next_look = FOREVER if decision.next_look is None else decision.next_look
             for due in decision.stop:
                 stayed = format_duration(now - due.since)
                 self._books[due.model_id].instance.request_stop(f"idle for {stayed}, keep_alive is over")

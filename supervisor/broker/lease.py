@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import anyio
+
 from supervisor.instances.launch import Launch
 from supervisor.models.catalog import ModelEntry
 
@@ -29,7 +31,6 @@ class Lease:
         queue_seconds: waited for a slot.
         load_seconds: waited for the engine to start.
         load_owner: this request made the engine start.
-        broken: the instance left READY while the lease was held.
     """
 
     def __init__(
@@ -40,8 +41,23 @@ class Lease:
         self.slot = slot
         self.queue_seconds, self.load_seconds = waited
         self.load_owner = load_owner
-        self.broken = False
         self.abandoned = False
+        self._broken = anyio.Event()
+
+    @property
+    def broken(self) -> bool:
+        """Whether the instance left READY while the lease was held."""
+        return self._broken.is_set()
+
+    def break_off(self) -> None:
+        """The instance has left READY."""
+        self._broken.set()
+
+    async def broke(self, seconds: float) -> bool:
+        """Whether it is broken, or becomes so within ``seconds``: a dead engine is noticed a moment after it died."""
+        with anyio.move_on_after(seconds):
+            await self._broken.wait()
+        return self.broken
 
     def abandon(self) -> None:
         """Leave before the engine was done: the slot counts as taken until the engine says that it is idle."""

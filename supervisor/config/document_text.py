@@ -41,8 +41,8 @@ Unknown keys and keys that are there twice are errors. Text that YAML takes for 
 ## Secrets
 
 A secret is never written into the file: a caller's token stands in a file of its own (`token_file`), everything else
-comes by `${env:NAME}`. What came from the environment, and every value under an `env`, is left out of error messages
-and of what a reload says has changed.
+comes by `${env:NAME}`. A reload reads token files again, also when the config is the same. What came from the
+environment, and every value under an `env`, is left out of error messages and of what a reload says has changed.
 
 ## When a change applies
 

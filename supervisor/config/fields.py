@@ -37,6 +37,9 @@ RESTART: JsonDict = {"applies": "restart"}
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 _SWITCH_WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _ENV_NAME = re.compile(r"[^=\0]+")
+_HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*")
+_ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(\[[0-9a-f:.]+\]|[^\s/?#@:\[\]*,]+)(?::([0-9]{1,5}))?")
+_OWN_PORTS = {"http": "80", "https": "443"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +208,36 @@ def _network(value: str) -> str:
     return value
 
 
+def _host_name(value: str) -> str:
+    """As it is compared with a Host header: lower case, without brackets and without a dot at the end."""
+    name = value.removeprefix("[").removesuffix("]").removesuffix(".").lower()
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        if _HOST_NAME.fullmatch(name):
+            return name
+    raise ValueError("must be a host's name or address alone, such as ai.example.org: no scheme, no port, no path")
+
+
+def _origin(value: str) -> str:
+    """As browsers send it: lower case, without the scheme's own port."""
+    found = _ORIGIN.fullmatch(value.lower())
+    if found is None:
+        raise ValueError(
+            "must be the origin of a page, such as https://chat.example.org or http://localhost:3000: "
+            "scheme, host and port, and nothing after them"
+        )
+    scheme, host, port = found.groups()
+    own_port = _OWN_PORTS.get(scheme) == port
+    return f"{scheme}://{host}" if port is None or own_port else f"{scheme}://{host}:{port}"
+
+
+def _left_out(value: object, info: ValidationInfo) -> object:
+    if value is None and file_context(info) is not None:
+        raise ValueError("has no value: write one, or leave the key out")
+    return value
+
+
 def _environment(value: dict[str, str]) -> dict[str, str]:
     for name, text in value.items():
         if not _ENV_NAME.fullmatch(name) or "\0" in text:
@@ -236,6 +269,8 @@ Interval = Annotated[
 """Seconds, more than 0."""
 Size = Annotated[int, Field(ge=0), BeforeValidator(_size), WithJsonSchema(_SIZE_FORM)]
 """Bytes."""
+SomeSize = Annotated[int, Field(gt=0), BeforeValidator(_size), WithJsonSchema({**_text(_SIZE_TEXT), "form": "size"})]
+"""Bytes, at least one."""
 AutoSize = Annotated[Size | None, BeforeValidator(_auto_not_null)]
 """Bytes; None: auto."""
 Whole = Annotated[int, BeforeValidator(_whole)]
@@ -251,8 +286,13 @@ SocketFolder = Annotated[ConfigPath, AfterValidator(_short_enough)]
 """A ``ConfigPath`` in which Unix sockets can be made."""
 Address = Annotated[str, AfterValidator(_address)]
 Network = Annotated[str, AfterValidator(_network)]
+HostName = Annotated[str, AfterValidator(_host_name)]
+Origin = Annotated[str, AfterValidator(_origin)]
 Environment = Annotated[dict[str, str], AfterValidator(_environment)]
 
 
 Auto = BeforeValidator(_auto_not_null)
 """``auto`` becomes None, for ``X | None``."""
+
+LeftOut = BeforeValidator(_left_out)
+"""For ``X | None`` that a file either sets or leaves out: a key without a value may be a slip."""

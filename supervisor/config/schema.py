@@ -44,6 +44,7 @@ from supervisor.config.sections import (
     ShutdownConfig,
     StopConfig,
     SupervisionConfig,
+    TlsConfig,
 )
 
 __all__ = [
@@ -70,6 +71,7 @@ __all__ = [
     "ShutdownConfig",
     "StopConfig",
     "SupervisionConfig",
+    "TlsConfig",
     "settings_type",
 ]
 

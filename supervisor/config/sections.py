@@ -15,12 +15,16 @@ from supervisor.config.fields import (
     AutoSize,
     ConfigPath,
     Duration,
+    HostName,
     Interval,
+    LeftOut,
     Name,
     Network,
     Number,
+    Origin,
     Section,
     Size,
+    SomeSize,
     Switch,
     Whole,
     file_context,
@@ -30,16 +34,44 @@ Lane = Literal["interactive", "background"]
 Role = Literal["use", "admin"]
 
 
+class TlsConfig(Section):
+    """The certificate with which the address speaks HTTPS; its files are read again when they change."""
+
+    certificate: Annotated[ConfigPath | None, LeftOut] = Field(
+        None,
+        description="PEM file of the certificate and those between it and its root; not set: plain HTTP",
+        json_schema_extra=RESTART,
+    )
+    key: Annotated[ConfigPath | None, LeftOut] = Field(
+        None,
+        description="PEM file of its private key, without a passphrase; not set: it is in the certificate's file",
+        json_schema_extra=RESTART,
+    )
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if self.key is not None and self.certificate is None:
+            raise ValueError("has a key and no certificate: name the certificate's file too")
+        return self
+
+
 class ListenConfig(Section):
     """The one address that clients use."""
 
     host: Address = Field("127.0.0.1", description="IP address to listen on", json_schema_extra=RESTART)
     port: Whole = Field(8080, ge=0, le=65535, description="TCP port; 0 takes a free one", json_schema_extra=RESTART)
-    hosts: tuple[str, ...] = Field(
+    hosts: tuple[HostName, ...] = Field(
         (), description="more names that a request's Host header may carry", json_schema_extra=LIVE
     )
     trusted_proxies: tuple[Network, ...] = Field(
         (), description="addresses or networks whose X-Forwarded-For is believed", json_schema_extra=LIVE
+    )
+    cors_origins: tuple[Origin, ...] = Field(
+        (), description="pages of other origins that may use the address from a browser", json_schema_extra=LIVE
+    )
+    tls: TlsConfig = Field(TlsConfig(), description="HTTPS by certificate files", json_schema_extra=RESTART)
+    max_body: SomeSize = Field(
+        32 * 2**20, description="longest request body, after decompression", json_schema_extra=RESTART
     )
 
 
@@ -51,7 +83,10 @@ class CallerConfig(Section):
         description="file that holds the token and nothing else; readable by the daemon only", json_schema_extra=LIVE
     )
     roles: tuple[Role, ...] = Field(
-        ("use",), min_length=1, description="use: ask models; admin: load, unload, reload", json_schema_extra=LIVE
+        ("use",),
+        min_length=1,
+        description="use: ask models; admin: /admin, such as load and reload; neither holds the other",
+        json_schema_extra=LIVE,
     )
     weight: Number = Field(1, gt=0, description="share of the queue against other callers", json_schema_extra=LIVE)
     max_lane: Lane = Field(
@@ -59,6 +94,18 @@ class CallerConfig(Section):
     )
     trusted: Switch = Field(
         default=False, description="its user headers divide it into users of their own", json_schema_extra=LIVE
+    )
+    max_concurrent: Annotated[Whole | None, LeftOut] = Field(
+        None,
+        ge=1,
+        description="requests to models at once, waiting ones too; not set: no limit",
+        json_schema_extra=LIVE,
+    )
+    models: Annotated[tuple[Name, ...] | None, LeftOut] = Field(
+        None,
+        min_length=1,
+        description="ids or aliases of the models that it may use; it sees no others; not set: all",
+        json_schema_extra=LIVE,
     )
 
 

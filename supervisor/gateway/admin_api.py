@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
 import orjson
 from aiohttp import web
 
+from supervisor.errors import CallerError
 from supervisor.gateway.client_stream import ClientStream
 from supervisor.gateway.exchange import exchange_of
 from supervisor.gateway.gate import Gate
@@ -25,11 +26,15 @@ class AdminApi:
         status: Callable[[], dict[str, Any]],
         events: Callable[[int | None], AsyncGenerator[bytes, None]],
         control: ModelControl,
+        reload: Callable[[], Awaitable[dict[str, Any]]],
+        plan: Callable[[str], Awaitable[dict[str, Any]]],
         gate: Gate,
     ) -> None:
         self._status = status
         self._events = events
         self._control = control
+        self._reload = reload
+        self._plan = plan
         self._gate = gate
 
     def routes(self) -> list[web.RouteDef]:
@@ -37,6 +42,9 @@ class AdminApi:
         return [
             web.get("/admin/v1/status", self.status),
             web.get("/admin/v1/events", self.events, allow_head=False),
+            web.post("/admin/v1/reload", self.reload),
+            web.get("/admin/v1/plan", self.plan),
+            web.post("/admin/v1/plan", self.plan),
             web.post("/admin/v1/models/{id:.+}/load", self.load),
             web.post("/admin/v1/models/{id:.+}/unload", self.unload),
         ]
@@ -56,6 +64,17 @@ class AdminApi:
             async for frame in frames:
                 await client.send(frame)
         return await client.finish()
+
+    async def reload(self, _request: web.Request) -> web.Response:
+        """``POST /admin/v1/reload``: what changed; 400 with every problem when the file can't be used."""
+        return _json(await self._reload())
+
+    async def plan(self, request: web.Request) -> web.Response:
+        """``GET`` or ``POST /admin/v1/plan?model=M``: how the model would be launched now, and why; starts nothing."""
+        model = request.query.get("model")
+        if not model:
+            raise CallerError("model_missing", "Say which model: /admin/v1/plan?model=NAME.")
+        return _json(await self._plan(model))
 
     async def load(self, request: web.Request) -> web.Response:
         """``POST /admin/v1/models/{id}/load``: answers when the model is ready."""

@@ -69,6 +69,7 @@ class ErrorAnswer:
 
 _BAD = ("invalid_request_error", "invalid_request_error")
 _MISSING = ("invalid_request_error", "not_found_error")
+_NOT_ALLOWED = ("invalid_request_error", "permission_error")
 _SERVER = ("server_error", "api_error")
 _BUSY = ("server_error", "overloaded_error")
 
@@ -101,6 +102,7 @@ TABLE: Mapping[str, Row] = MappingProxyType(
         "queue_full": Row(
             429, "rate_limit_error", "overloaded_error", retry=Retry.LATER, seconds=5, anthropic_status=529
         ),
+        "caller_busy": Row(429, "rate_limit_error", "rate_limit_error", retry=Retry.LATER),
         "queue_timeout": Row(503, *_BUSY, retry=Retry.LATER, seconds=10),
         "draining": Row(503, *_BUSY, retry=Retry.LATER, seconds=5),
         # UpstreamError
@@ -116,6 +118,10 @@ TABLE: Mapping[str, Row] = MappingProxyType(
         "url_refused": Row(400, *_BAD),
         "not_found": Row(404, *_MISSING),
         "method_not_allowed": Row(405, *_BAD),
+        "unauthorized": Row(401, "invalid_request_error", "authentication_error"),
+        "forbidden": Row(403, *_NOT_ALLOWED),
+        "cross_origin": Row(403, *_NOT_ALLOWED),
+        "wrong_host": Row(403, *_NOT_ALLOWED),
     }
 )
 
@@ -150,6 +156,8 @@ def answer(error: SupervisorError, request_id: str, api: Api = Api.OPENAI) -> Er
     headers = {"Content-Type": "application/json", **_retry_headers(error, row)}
     if allow := error.facts.get("allow"):
         headers["Allow"] = allow
+    if challenge := error.facts.get("challenge"):
+        headers["WWW-Authenticate"] = challenge
     return ErrorAnswer(row.status_for(api), headers, orjson.dumps(_body(error, row, request_id, api)))
 
 
@@ -176,7 +184,8 @@ def _body(error: SupervisorError, row: Row, request_id: str, api: Api) -> dict[s
 
 def _retry_headers(error: SupervisorError, row: Row) -> dict[str, str]:
     wait = error.facts.get("retry_after")
-    if row.retry is Retry.NEVER or (wait is not None and wait > MAX_RETRY_AFTER_SECONDS):
+    hopeless = bool(error.facts.get("hopeless"))  # the same start would end the same way
+    if hopeless or row.retry is Retry.NEVER or (wait is not None and wait > MAX_RETRY_AFTER_SECONDS):
         return {"x-should-retry": "false"}
     if row.retry is Retry.UNSAID:
         return {}

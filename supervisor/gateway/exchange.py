@@ -11,8 +11,9 @@ from aiohttp import web
 from supervisor.clock import Clock
 from supervisor.errors import SupervisorError
 from supervisor.events import EventBus, InternalError, RequestFinished
+from supervisor.gateway.caller import Caller
 from supervisor.gateway.errors import internal_error
-from supervisor.gateway.ports import Caller, Lease
+from supervisor.gateway.ports import Lease
 
 # As nginx logs it: the client closed before there was an answer. Never sent.
 CLIENT_LEFT_STATUS = 499
@@ -24,6 +25,7 @@ class Exchange:
     """Grows while the request is served; becomes the ``RequestFinished`` event.
 
     Attributes:
+        caller: who asks; until that is known, just the address.
         headers: sent with the answer.
         model: id of the model, once resolved.
         outcome: as in ``RequestFinished``.

@@ -10,28 +10,34 @@ from aiohttp import web
 from supervisor.clock import Clock
 from supervisor.errors import CallerError, SupervisorError
 from supervisor.events import EventBus
+from supervisor.gateway.caller import Caller
 from supervisor.gateway.client_stream import ClientLeftError
+from supervisor.gateway.doorkeeper import Doorkeeper
 from supervisor.gateway.errors import answer
 from supervisor.gateway.exchange import CLIENT_LEFT_STATUS, begin
-from supervisor.gateway.ports import Caller
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 # Asked every few seconds by machines: their ends are no news.
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/admin/v1/events"})
+# ... but who was turned away is.
+_REFUSED = frozenset({401, 403})
 
 
-def front_door(
-    identify: Callable[[web.Request], Caller], clock: Clock, bus: EventBus
-) -> Callable[..., Awaitable[web.StreamResponse]]:
+def front_door(door: Doorkeeper, clock: Clock, bus: EventBus) -> Callable[..., Awaitable[web.StreamResponse]]:
     """The one middleware."""
 
     @web.middleware
     async def pass_through(request: web.Request, handler: Handler) -> web.StreamResponse:
-        exchange = begin(request, identify(request), clock, bus)
+        exchange = begin(request, Caller(door.address(request)), clock, bus)
+        exchange.headers |= door.headers(request)
         status = CLIENT_LEFT_STATUS
+        response: web.StreamResponse | None
         try:
             try:
-                response = await handler(request)
+                response = door.preflight(request)
+                if response is None:
+                    exchange.caller = await door.admit(request)
+                    response = await handler(request)
             except ClientLeftError:
                 exchange.client_left()
                 # Nobody reads it; aiohttp drops it with the connection.
@@ -47,7 +53,7 @@ def front_door(
             exchange.client_left()
             raise
         finally:
-            if request.path not in _QUIET:
+            if request.path not in _QUIET or status in _REFUSED:
                 exchange.finished(request, status)
         return response
 

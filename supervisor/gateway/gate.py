@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import anyio
 
 from supervisor.errors import AdmissionError
+from supervisor.gateway.caller import Caller
 
 # A cut request still has to say so to its client.
 _CUT_SECONDS = 1.0
@@ -24,11 +26,35 @@ class Gate:
         self.draining = False
         self._running: set[anyio.CancelScope] = set()
         self._empty = anyio.Event()
+        self._by_caller: Counter[str] = Counter()
 
     @property
     def running(self) -> int:
         """Requests inside."""
         return len(self._running)
+
+    @contextmanager
+    def admit_caller(self, caller: Caller) -> Iterator[None]:
+        """As ``admit``, and counted against what this caller may run at once.
+
+        Raises:
+            AdmissionError: ``draining``, ``caller_busy``.
+        """
+        running = self._by_caller[caller.name]
+        if caller.max_concurrent is not None and running >= caller.max_concurrent:
+            raise AdmissionError(
+                "caller_busy",
+                f"{running} requests of {caller.name} are running or waiting, and its max_concurrent allows "
+                f"{caller.max_concurrent}. Ask again when one has ended.",
+            )
+        with self.admit():
+            self._by_caller[caller.name] += 1
+            try:
+                yield
+            finally:
+                self._by_caller[caller.name] -= 1
+                if not self._by_caller[caller.name]:
+                    del self._by_caller[caller.name]  # without tokens there is a name for each address
 
     @contextmanager
     def admit(self) -> Iterator[None]:

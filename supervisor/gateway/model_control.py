@@ -39,9 +39,12 @@ class ModelControl:
         instance = self._fleet.instance(entry)
         if instance.state is InstanceState.STOPPING:
             await instance.until(InstanceState.STOPPED)
-        instance.forgive()
-        instance.want()
-        await instance.until(InstanceState.READY, InstanceState.FAILED, InstanceState.BACKOFF, InstanceState.STOPPING)
+        if not instance.is_ready:
+            instance.forgive()
+            instance.want()
+            await instance.next(
+                InstanceState.READY, InstanceState.FAILED, InstanceState.BACKOFF, InstanceState.STOPPING
+            )
         if not instance.is_ready:
             stopped = InstanceError("instance_stopping", f"{entry.id} was stopped while it loaded")
             raise instance.failure or stopped

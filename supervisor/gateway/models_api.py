@@ -10,6 +10,7 @@ import orjson
 from aiohttp import web
 
 from supervisor.errors import ModelError
+from supervisor.gateway.exchange import exchange_of
 from supervisor.gateway.ports import ModelCard
 
 _OWNER = "enginehouse"
@@ -17,7 +18,7 @@ _LONGEST_GUESS = 200  # a longer name is no misspelling, and comparing takes lon
 
 
 class ModelsApi:
-    """Lists models; broken ones are left out, and say why when asked for by name."""
+    """Lists the models that the caller may use; broken ones are left out, and say why when asked for by name."""
 
     def __init__(self, models: Callable[[], Sequence[ModelCard]], known: Callable[[], Awaitable[None]]) -> None:
         self._models = models
@@ -27,16 +28,20 @@ class ModelsApi:
         """What to mount. Ids may hold slashes."""
         return [web.get("/v1/models", self.listing), web.get("/v1/models/{id:.+}", self.one)]
 
-    async def listing(self, _request: web.Request) -> web.Response:
+    async def listing(self, request: web.Request) -> web.Response:
         """``GET /v1/models``."""
         await self._known()
-        rows = [_row(card) for card in self._models() if card.broken is None]
+        rows = [_row(card) for card in self._seen_by(request) if card.broken is None]
         return _json({"object": "list", "data": rows})
 
     async def one(self, request: web.Request) -> web.Response:
         """``GET /v1/models/{id}``, by id or alias."""
         await self._known()
-        return _json(_row(_find(self._models(), request.match_info["id"])))
+        return _json(_row(_find(self._seen_by(request), request.match_info["id"])))
+
+    def _seen_by(self, request: web.Request) -> list[ModelCard]:
+        caller = exchange_of(request).caller
+        return [card for card in self._models() if caller.sees(card.id, card.aliases)]
 
 
 def _find(cards: Sequence[ModelCard], name: str) -> ModelCard:

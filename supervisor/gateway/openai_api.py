@@ -68,7 +68,7 @@ class OpenAiApi:
         exchange = exchange_of(request)
         client = ClientStream(request, exchange)
         try:
-            with self._gate.admit():
+            with self._gate.admit_caller(exchange.caller):
                 answer = await self._answer(request, kind, client)
             if answer is not None:
                 exchange.content_sent()
@@ -88,8 +88,9 @@ class OpenAiApi:
         kind.check(body.json)
         keep_alive = take_keep_alive(request.headers, body.json)
         await self._router.ready()
-        entry = self._router.resolve(body.model, kind.capability)
         exchange = exchange_of(request)
+        caller = exchange.caller
+        entry = self._router.resolve(body.model, kind.capability, lambda entry: caller.sees(entry.id, entry.aliases))
         exchange.model = entry.id
         call = Call(exchange, entry, kind.path, body.json, large=body.large, keep_alive=keep_alive)
         if kind.whole is None:

@@ -8,18 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import aiohttp
-from aiohttp import web
 
 from engines.contract import Capability, EngineKind, LaunchPlan
 from supervisor.broker.lease import LeaseRequest
+from supervisor.gateway.doorkeeper import Doorkeeper
 from supervisor.models.catalog import ModelEntry
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who asks; ``name`` is what the queue shares by."""
-
-    name: str
 
 
 class Launch(Protocol):
@@ -58,6 +51,10 @@ class Lease(Protocol):
     @property
     def load_seconds(self) -> float: ...  # noqa: D102  said in the class
 
+    async def broke(self, seconds: float) -> bool:
+        """Whether the engine is gone, or is noticed to be within ``seconds``."""
+        ...
+
     def abandon(self) -> None:
         """The engine may still be at work on this request when the lease ends."""
         ...
@@ -82,8 +79,10 @@ class Router(Protocol):
         """Wait, within a bound, until the models are known."""
         ...
 
-    def resolve(self, name: str, capability: Capability) -> ModelEntry:
-        """The model that ``name`` means.
+    def resolve(
+        self, name: str, capability: Capability, visible: Callable[[ModelEntry], bool] | None = None
+    ) -> ModelEntry:
+        """The model that ``name`` means; one that isn't ``visible`` isn't there.
 
         Raises:
             ModelError: ``models_unknown``, ``model_not_found``, ``model_broken``, ``capability_not_served``.
@@ -96,6 +95,10 @@ class Generation(Protocol):
 
     def prepare_generation(self, body: dict[str, Any]) -> dict[str, Any]:
         """The client's body as it is sent to the engine: always a stream that reports progress."""
+        ...
+
+    def answer_prefix(self, body: dict[str, Any]) -> str:
+        """Text that the engine's whole answer begins with, and its stream does not."""
         ...
 
     def can_stream(self, body: dict[str, Any]) -> bool:
@@ -147,10 +150,12 @@ class Ports:
         generation: the adapter of an engine.
         models: rows of ``/v1/models``, in order.
         status: the document of ``/admin/v1/status``.
+        reload: reads the config again and applies it; the answer lists what changed.
+        plan: the plan that a model would get now, as a document.
         readiness: whether requests are taken, and why not.
         metrics: the body and the content type of ``/metrics``.
         events: frames of the event stream after an id; None: only new ones.
-        identify: who asks; the place for authentication.
+        door: who asks, and whether they may.
     """
 
     router: Router
@@ -159,10 +164,12 @@ class Ports:
     models: Callable[[], Sequence[ModelCard]]
     control: ModelControl
     status: Callable[[], dict[str, Any]]
+    reload: Callable[[], Awaitable[dict[str, Any]]]
+    plan: Callable[[str], Awaitable[dict[str, Any]]]
     readiness: Callable[[], tuple[bool, str]]
     metrics: Callable[[], Awaitable[tuple[bytes, str]]]
     events: Callable[[int | None], AsyncGenerator[bytes, None]]
-    identify: Callable[[web.Request], Caller]
+    door: Doorkeeper
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +187,3 @@ class GatewaySettings:
     idle_timeout: float = 300.0
     early_header: float = 10.0
     waiting_interval: float = 10.0
-
-
-def peer_address(request: web.Request) -> Caller:
-    """The caller where nothing else identifies it."""
-    return Caller(request.remote or "local")

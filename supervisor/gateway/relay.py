@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,13 @@ from supervisor.gateway.translate.passing import PassThrough
 from supervisor.gateway.translate.sse import DONE, data_of, error_of
 from supervisor.gateway.upstream import Post, Upstream, open_upstream, refusal
 from supervisor.models.catalog import ModelEntry
+
+# A process's end is noticed within milliseconds of it; an engine that lives and refuses is not waited for longer.
+_NOTICE_SECONDS = 1.0
+
+
+class _EngineGoneError(Exception):
+    """The engine ended before it answered anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +84,7 @@ class Relay:
         adapter = self._generation(call.entry.engine)
         if not adapter.can_stream(call.body):
             return _document(await self.whole(call), call.entry.id)
-        fold = Fold(kind)
+        fold = Fold(kind, adapter.answer_prefix(call.body))
         async with self._open(call, adapter.prepare_generation(call.body), streamed=True) as upstream:
             while not upstream.complete:
                 frames = await upstream.frames()
@@ -106,10 +113,27 @@ class Relay:
         payload = await encode({**body, "model": entry.id}, large=call.large)
         post = Post(entry.id, call.path, payload, streamed=streamed, idle_timeout=self._settings.idle_timeout)
         request = LeaseRequest(exchange.request_id, exchange.caller.name, entry, keep_alive=call.keep_alive)
-        async with self._leases.lease(request) as lease:
-            exchange.leased(lease)
-            async with open_upstream(lease, post) as upstream:
-                yield upstream
+        async with AsyncExitStack() as stack:
+            try:
+                upstream = await self._reach(stack, exchange, request, post)
+            except _EngineGoneError:
+                # It died before it took the request: a fresh launch serves it, once.
+                await stack.aclose()
+                upstream = await self._reach(stack, exchange, request, post, last=True)
+            yield upstream
+
+    async def _reach(
+        self, stack: AsyncExitStack, exchange: Exchange, request: LeaseRequest, post: Post, *, last: bool = False
+    ) -> Upstream:
+        """Lease, and open the request to the engine."""
+        lease = await stack.enter_async_context(self._leases.lease(request))
+        exchange.leased(lease)
+        try:
+            return await stack.enter_async_context(open_upstream(lease, post))
+        except UpstreamError as error:
+            if last or error.code != "upstream_unreachable" or not await lease.broke(_NOTICE_SECONDS):
+                raise
+            raise _EngineGoneError from error
 
 
 def _document(body: bytes, model: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import ssl
 
 import anyio
 from aiohttp import web
@@ -26,12 +27,16 @@ _KEEP_ALIVE_SECONDS = 75.0
 # At the end only event streams and stragglers are left; requests had their time in `Gate.drain`.
 _SHUTDOWN_SECONDS = 0.2
 _CLEANUP_SECONDS = 2.0
+# Of connections not yet taken: aiohttp's own 128 made a burst of 256 wait a second for the second SYN.
+_BACKLOG = 1024
+# Of the request's first line and of each header, in bytes: a longer one is a 400 before anybody here sees it.
+_LONGEST_LINE = 8190
 
 
 def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock, bus: EventBus) -> web.Application:
     """Every route behind the one middleware."""
     app = web.Application(
-        middlewares=[front_door(ports.identify, clock, bus)],
+        middlewares=[front_door(ports.door, clock, bus)],
         client_max_size=settings.body_limit,
     )
     relay = Relay(ports.leases, ports.generation, settings)
@@ -39,7 +44,7 @@ def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock,
         [
             *OpenAiApi(ports.router, relay, gate, settings.body_limit).routes(),
             *ModelsApi(ports.models, ports.router.ready).routes(),
-            *AdminApi(ports.status, ports.events, ports.control, gate).routes(),
+            *AdminApi(ports.status, ports.events, ports.control, ports.reload, ports.plan, gate).routes(),
             *HealthApi(ports.readiness, ports.metrics, gate).routes(),
         ]
     )
@@ -53,10 +58,11 @@ class Listener:
     ``run``, which closes the socket.
     """
 
-    def __init__(self, app: web.Application, host: str, port: int) -> None:
+    def __init__(self, app: web.Application, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
         self._app = app
         self._host = host
         self._port = port
+        self._tls = tls
 
     async def run(self, *, task_status: TaskStatus[tuple[str, int]] = anyio.TASK_STATUS_IGNORED) -> None:
         """Listen until cancelled; ``started`` with the address, whose port is the real one where 0 was asked for.
@@ -71,11 +77,13 @@ class Listener:
             access_log=None,
             keepalive_timeout=_KEEP_ALIVE_SECONDS,
             shutdown_timeout=_SHUTDOWN_SECONDS,
+            max_line_size=_LONGEST_LINE,
+            max_field_size=_LONGEST_LINE,
         )
         await runner.setup()
         try:
             try:
-                await web.TCPSite(runner, self._host, self._port).start()
+                await web.TCPSite(runner, self._host, self._port, ssl_context=self._tls, backlog=_BACKLOG).start()
             except OSError as error:
                 raise _unusable(error, self._host, self._port) from error
             host, port = runner.addresses[0][:2]

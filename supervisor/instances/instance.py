@@ -28,6 +28,8 @@ from supervisor.processes.log_file import LogFile
 _STATE, _DO = InstanceState, Trigger
 # SDKs obey Retry-After blindly, so it is never more than a minute.
 _LONGEST_RETRY_AFTER = 60.0
+# The same start would end the same way: it is not tried again for this long, unless the owner or the config says so.
+_HOPELESS_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +278,8 @@ class Instance:
         self._failures = decision.failures
         error = _failure(self.entry, report, attempt.stalled)
         if report.hopeless:
-            self._give_up(error, self.limits.restart.longest)
+            error.facts["hopeless"] = True
+            self._give_up(error, _HOPELESS_SECONDS)
         elif decision.gave_up:
             self._give_up(error, decision.delay)
         else:
@@ -341,10 +344,17 @@ class Instance:
             awaited.look(self.state)
         self._tools.changed(self)
 
+    async def next(self, *states: InstanceState) -> InstanceState:
+        """Wait until it comes into one of ``states``, not counting the one it is in now; tells which."""
+        return await self._await(_Awaited(states))
+
     async def until(self, *states: InstanceState) -> InstanceState:
         """Wait until it is in one of ``states``, be it only for a moment; tells which."""
         awaited = _Awaited(states)
         awaited.look(self.state)
+        return await self._await(awaited)
+
+    async def _await(self, awaited: _Awaited) -> InstanceState:
         self._waiting.append(awaited)
         try:
             await awaited.event.wait()

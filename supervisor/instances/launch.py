@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import secrets
 import socket
 from collections.abc import Mapping
@@ -46,6 +48,15 @@ def prepare_ticket(adapter: EngineAdapter, runtime_dir: Path) -> LaunchTicket:
         )
     path.unlink(missing_ok=True)
     return LaunchTicket(launch_id, Endpoint(socket_path=path), key)
+
+
+def sweep_sockets(runtime_dir: Path) -> None:
+    """Remove socket files that nobody listens on: a daemon that was killed left them. Living ones stay."""
+    for path in runtime_dir.glob("*.sock"):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(1.0)
+            if probe.connect_ex(str(path)) == errno.ECONNREFUSED:
+                path.unlink(missing_ok=True)
 
 
 def _free_port() -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,9 +68,11 @@ class Catalog:
         """The model of this id or alias, broken or not."""
         return self._by_name.get(name)
 
-    def nearest(self, name: str) -> str | None:
-        """The id or alias of a usable model that ``name`` may have been meant for."""
-        known = {known.casefold(): known for known, entry in self._by_name.items() if entry.broken is None}
+    def nearest(self, name: str, visible: Callable[[ModelEntry], bool] | None = None) -> str | None:
+        """The id or alias of a usable model that ``name`` may have been meant for; of ``visible`` ones only."""
+        usable = [known for known, entry in self._by_name.items() if entry.broken is None]
+        names = [known for known in usable if visible is None or visible(self._by_name[known])]
+        known = {known.casefold(): known for known in names}
         close = difflib.get_close_matches(name[:_LONGEST_GUESS].casefold(), known, n=1)
         return known[close[0]] if close else None
 

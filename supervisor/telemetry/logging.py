@@ -94,7 +94,10 @@ def log_events(bus: EventBus, logger: FilteringBoundLogger) -> Callable[[], None
 
     def write(record: Record) -> None:
         event = record.event
-        logger.log(_LEVELS[_level(event)], event.name(), timestamp=record.at, **_facts(event))
+        level = _LEVELS[_level(event)]
+        if not logger.is_enabled_for(level):
+            return  # most events of a request: nothing is made for them
+        logger.log(level, event.name(), timestamp=record.at, **_facts(event))
 
     return bus.listen(write)
 

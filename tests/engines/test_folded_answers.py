@@ -122,7 +122,7 @@ def test_stream(real: Daemon, by_hand: EngineByHand, more: dict[str, Any]) -> No
     ("path", "body"),
     [
         (CHAT, {"messages": COLOURS, "temperature": "hot"}),
-        (CHAT, {"messages": said("word " * 3000)}),
+        (CHAT, {"messages": said("word " * 9000)}),
         (TEXT, {"prompt": {"a": 1}}),
         (TEXT, {"prompt": "a", "grammar": "root ::= ("}),
     ],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,15 +11,19 @@ from typing import Any, TypeVar
 
 import aiohttp
 import anyio
+from aiohttp import web
 
 from engines.contract import Capability, EngineKind, LaunchPlan, LaunchSettings
 from supervisor.broker.lease import LeaseRequest
 from supervisor.clock import SystemClock
 from supervisor.errors import ModelError, SupervisorError
 from supervisor.events import Event, EventBus, Record, RequestFinished
+from supervisor.gateway.doorkeeper import Access, Doorkeeper
+from supervisor.gateway.failed_attempts import FailedAttempts
 from supervisor.gateway.gate import Gate
-from supervisor.gateway.ports import GatewaySettings, ModelCard, Ports, peer_address
+from supervisor.gateway.ports import GatewaySettings, ModelCard, Ports
 from supervisor.gateway.server import Listener, build_app
+from supervisor.gateway.site import Site
 from supervisor.models.catalog import ModelEntry
 from tests.fakes.played_engine import PlayedEngine
 from tests.support.sockets import short_socket_folder
@@ -77,6 +82,10 @@ class FakeGeneration:
         """The body, marked."""
         return {**body, "stream": True, "return_progress": True}
 
+    def answer_prefix(self, body: dict[str, Any]) -> str:
+        """What a test wants."""
+        return str(body.get("prefix", ""))
+
     def can_stream(self, body: dict[str, Any]) -> bool:
         """All but what says so."""
         return not body.get("unstreamable")
@@ -107,6 +116,11 @@ class FakeLease:
     load_seconds: float = 0.5
     abandoned: bool = False
     released: bool = False
+    gone: bool = False
+
+    async def broke(self, seconds: float) -> bool:
+        """As the test says."""
+        return self.gone
 
     def abandon(self) -> None:
         """Left too early."""
@@ -165,10 +179,12 @@ class FakeRouter:
     async def ready(self) -> None:
         """At once."""
 
-    def resolve(self, name: str, capability: Capability) -> ModelEntry:
+    def resolve(
+        self, name: str, capability: Capability, visible: Callable[[ModelEntry], bool] | None = None
+    ) -> ModelEntry:
         """``demo`` or an error."""
         self.asked.append((name, capability))
-        if name not in {self.entry.id, *self.entry.aliases}:
+        if name not in {self.entry.id, *self.entry.aliases} or (visible is not None and not visible(self.entry)):
             raise ModelError("model_not_found", f"there is no model {name!r}. Did you mean 'demo'?", param="model")
         return self.entry
 
@@ -225,6 +241,16 @@ class RunningGateway:
     bus: EventBus
     cards: list[ModelCard]
     readiness: list[tuple[bool, str]]
+    door: Doorkeeper
+    app: web.Application
+    delays: list[float] = field(default_factory=list)
+    hold_delays: anyio.Event | None = None
+
+    async def delay(self, seconds: float) -> None:
+        """What stands for the sleep of a wrong token's answer: noted, and only waited for if it is held."""
+        self.delays.append(seconds)
+        if self.hold_delays is not None:
+            await self.hold_delays.wait()
 
     async def heard(self, kind: type[E]) -> E:
         """The next event of that kind, or the first that is kept."""
@@ -252,10 +278,24 @@ class RunningGateway:
 
 @asynccontextmanager
 async def running_gateway(
-    engine: PlayedEngine, *, adapter: Any = None, patience: float = 30, **settings: Any
+    engine: PlayedEngine,
+    *,
+    adapter: Any = None,
+    patience: float = 30,
+    access: Access | None = None,
+    tls: ssl.SSLContext | None = None,
+    **settings: Any,
 ) -> AsyncIterator[RunningGateway]:
-    """Everything up: engine, gateway, and a client that reads nothing into what it gets."""
+    """Everything up: engine, gateway, and a client that reads nothing into what it gets.
+
+    ``access``: who may what; without it everybody may everything. With ``tls`` the client must be told whom to trust.
+    """
     clock = SystemClock()
+
+    async def delay(seconds: float) -> None:
+        await running.delay(seconds)
+
+    door = Doorkeeper(access or Access(Site()), FailedAttempts(clock), delay)
     bus = EventBus(clock)
     gate = Gate()
     router, control, events = FakeRouter(), FakeControl(), FakeEvents()
@@ -275,20 +315,32 @@ async def running_gateway(
             models=lambda: cards,
             control=control,
             status=lambda: {"version": "0", "path": Path("/x")},
+            reload=_reload,
+            plan=_plan,
             readiness=lambda: readiness[0],
             metrics=_metrics,
             events=events.frames,
-            identify=peer_address,
+            door=door,
         )
         app = build_app(ports, replace(GatewaySettings(), **settings), gate, clock, bus)
         tasks = await stack.enter_async_context(anyio.create_task_group())
-        host, port = await tasks.start(Listener(app, "127.0.0.1", 0).run)
+        host, port = await tasks.start(Listener(app, "127.0.0.1", 0, tls).run)
         stack.callback(tasks.cancel_scope.cancel)
-        client = await stack.enter_async_context(aiohttp.ClientSession(f"http://{host}:{port}"))
+        url = f"http{'s' if tls else ''}://{host}:{port}"
+        client = await stack.enter_async_context(aiohttp.ClientSession(url))
+        running = RunningGateway(
+            url, client, broker, engine, router, control, events, gate, bus, cards, readiness, door, app
+        )
         with anyio.fail_after(patience):
-            yield RunningGateway(
-                f"http://{host}:{port}", client, broker, engine, router, control, events, gate, bus, cards, readiness
-            )
+            yield running
+
+
+async def _reload() -> dict[str, Any]:
+    return {"changed": False}
+
+
+async def _plan(model: str) -> dict[str, Any]:
+    return {"model": model}
 
 
 async def _metrics() -> tuple[bytes, str]:

@@ -18,12 +18,14 @@ class Fold:
 
     Args:
         kind: the whole answer's ``object``: ``chat.completion`` or ``text_completion``.
+        prefix: text that every choice begins with, and that the chunks leave out.
     """
 
-    __slots__ = ("_choices", "_head", "_kind", "_owner", "_tails")
+    __slots__ = ("_choices", "_head", "_kind", "_owner", "_prefix", "_tails")
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, prefix: str = "") -> None:
         self._kind = kind
+        self._prefix = prefix
         self._head: dict[str, Any] = {}
         self._choices: dict[int, dict[str, Any]] = {}
         self._tails: dict[int, dict[str, Any]] = {}
@@ -49,7 +51,7 @@ class Fold:
     def result(self) -> dict[str, Any]:
         """The whole answer. As in llama-server's own, usage and timings are those of the first choice."""
         tail = self._tails[min(self._tails)] if self._tails else {}
-        choices = [_finished(index, self._choices[index]) for index in sorted(self._choices)]
+        choices = [_finished(index, self._choices[index], self._prefix) for index in sorted(self._choices)]
         return {**self._head, "object": self._kind, "choices": choices, **tail}
 
 
@@ -117,13 +119,30 @@ def _joined(value: Any) -> Any:
     return value
 
 
-def _finished(index: int, choice: dict[str, Any]) -> dict[str, Any]:
+def _finished(index: int, choice: dict[str, Any], prefix: str) -> dict[str, Any]:
     whole = {"finish_reason": None, **_joined(choice), "index": index}
+    _cut_withheld(whole)
     if "message" in whole:
         message = {"role": "assistant", **whole["message"]}
-        message["content"] = message.get("content") or ""
+        message["content"] = prefix + (message.get("content") or "")
         calls = message.pop("tool_calls", None)
         if calls:
             message["tool_calls"] = [calls[number] for number in sorted(calls)]
         whole["message"] = message
     return whole
+
+
+def _cut_withheld(whole: dict[str, Any]) -> None:
+    """Drop the logprobs of tokens that a stop string took back.
+
+    llama-server streams them as empty tokens without bytes when it stops at a string of several tokens; its whole
+    answer leaves them out.
+    """
+    logprobs = whole.get("logprobs")
+    content = logprobs.get("content") if isinstance(logprobs, dict) else None
+    if whole["finish_reason"] != "stop" or not isinstance(content, list):
+        return
+    empty = (place for place, entry in enumerate(content) if entry.get("token") == "" and not entry.get("bytes"))
+    first = next(empty, None)
+    if first is not None:
+        del content[first:]

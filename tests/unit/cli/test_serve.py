@@ -25,6 +25,7 @@ class _Options:
     redactor: Any
     env: Any
     on_listening: Any
+    read: Any
 
 
 @dataclass

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -134,12 +136,14 @@ def test_environment_variables_are_filled_in() -> None:
     config = good(
         """
         version: 1
-        listen: {port: "${env:PORT}", hosts: ["${env:NAME}.lan", "$${env:NAME}"]}
+        listen: {port: "${env:PORT}", hosts: ["${env:NAME}.lan"]}
+        model_dirs: ["/$${env:NAME}"]
         """,
         env,
     )
     assert config.listen.port == 9000
-    assert config.listen.hosts == ("box.lan", "${env:NAME}")
+    assert config.listen.hosts == ("box.lan",)
+    assert config.model_dirs == (Path("/${env:NAME}"),)
 
 
 def test_a_variable_that_is_not_set_is_a_problem_that_shows_no_other_value() -> None:

@@ -14,6 +14,8 @@ import pytest
 from engines.contract import Capability
 from supervisor.errors import AdmissionError, InstanceError
 from supervisor.events import InternalError
+from supervisor.gateway.doorkeeper import Access
+from supervisor.gateway.site import Site
 from tests.fakes.gateway import KEY, running_gateway
 from tests.fakes.played_engine import PlayedEngine, stream, whole
 
@@ -133,8 +135,9 @@ async def test_a_streams_connection_is_not_used_again(at_once: bool) -> None:
 
 async def test_only_what_an_engine_needs_is_sent_to_it() -> None:
     """The model's id, the engine's key; neither the client's token nor its cookies nor its name for the model."""
-    headers = {"Authorization": "Bearer client-secret", "Cookie": "a=b", "X-Api-Key": "k", "Origin": "http://evil"}
-    async with running_gateway(PlayedEngine(stream(CHAT))) as gateway:
+    headers = {"Authorization": "Bearer client-secret", "Cookie": "a=b", "X-Api-Key": "k", "Origin": "http://page"}
+    access = Access(Site(origins=frozenset({"http://page"})))
+    async with running_gateway(PlayedEngine(stream(CHAT)), access=access) as gateway:
         async with gateway.client.post("/v1/chat/completions", json=SAY_HI, headers=headers) as answer:
             await answer.read()
         heard = gateway.engine.heard[0]
