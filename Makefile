@@ -3,13 +3,15 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-CODE := engines supervisor tests
+CODE := engines supervisor tests bench
 # Installed editable: a change in the code needs no second install, a change in pyproject.toml does.
 RUN_STAMP := $(VENV)/.installed-run
 DEV_STAMP := $(VENV)/.installed-dev
 
+BENCH ?=
+
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow unit lint fmt clean
+.PHONY: help run test test-slow unit lint fmt bench clean
 
 help:
 	@echo "make run        install into $(VENV), fetch the demo model, serve it on 127.0.0.1:8080 (ARGS=... for more)"
@@ -18,6 +20,7 @@ help:
 	@echo "make test-slow  the slow tests"
 	@echo "make lint       ruff, mypy and import-linter"
 	@echo "make fmt        format and fix what can be fixed"
+	@echo "make bench      measure side by side (BENCH=--quick for a first look)"
 	@echo "make clean      remove $(VENV) and every cache"
 
 run: $(RUN_STAMP)
@@ -41,6 +44,9 @@ lint: $(DEV_STAMP)
 fmt: $(DEV_STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+bench: $(DEV_STAMP)
+	for name in cold_start added_latency requests streams idle own_cpu; do $(BIN)/python -m bench.$$name $(BENCH) || exit 1; done
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
