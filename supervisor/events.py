@@ -176,6 +176,18 @@ class LaunchStarted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class LoadProgress(Event):
+    """A load goes on; ``share`` of the model's bytes that are in memory, 0 to 1, None where it can't be told."""
+
+    level: ClassVar[Level] = "debug"
+    instance: str
+    model: str
+    launch: str
+    seconds: float
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchReady(Event):
     """A launch answers."""
 

@@ -36,7 +36,7 @@ _BUILD_COLUMNS = (
 )
 _INSTANCE_COLUMNS = (
     plain("model", "model"),
-    plain("state", "state"),
+    Column("state", lambda row: _state(row.get("state"), row.get("load_share"))),
     plain("build", "build"),
     plain("pid", "pid"),
     Column("leases", lambda row: f"{row.get('leases', '-')} of {row.get('slots') or '-'}"),
@@ -155,6 +155,10 @@ def _show(title: str, columns: Sequence[Column], rows: Rows, *, as_json: bool) -
         print_json(rows)
     else:
         print_rich(table(title, columns, rows))
+
+
+def _state(state: str | None, load_share: float | None) -> str:
+    return (state or "-") + ("" if load_share is None else f", {load_share:.0%} in memory")
 
 
 def _last_exit(report: Mapping[str, Any] | None) -> str:

@@ -84,6 +84,7 @@ class StatusDocument:
             "engine": instance.entry.engine.value,
             "build": plan.build if plan else None,
             "state": instance.state.value,
+            "load_share": instance.load_share,
             "pid": launch.pid if launch else None,
             "since": _time(instance.since),
             "generation": instance.generation,

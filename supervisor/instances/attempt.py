@@ -12,7 +12,7 @@ import anyio
 from engines.contract import EngineAdapter, LaunchPlan
 from supervisor.clock import Clock
 from supervisor.errors import InstanceError
-from supervisor.events import EventBus, InternalError, LaunchReady, LaunchStarted
+from supervisor.events import EventBus, InternalError, LaunchReady, LaunchStarted, LoadProgress
 from supervisor.instances.exit_report import LOG_LINES, Ending, ExitReport, explain
 from supervisor.instances.launch import Launch, LaunchTicket, prepare_ticket
 from supervisor.instances.probes import ReadinessSignals, wait_until_ready
@@ -21,11 +21,13 @@ from supervisor.models.catalog import ModelEntry
 from supervisor.processes.child_process import ChildProcess, Exit, SpawnFailed, SpawnSpec, spawn
 from supervisor.processes.log_file import LogFile
 from supervisor.processes.log_lines import LaunchEnd, LaunchStart
-from supervisor.processes.progress import StallWatch, read_progress
+from supervisor.processes.progress import ProgressSample, StallWatch, read_progress
 
 Flush = Callable[[Launch], Awaitable[None]]
 # Saving what an engine holds takes milliseconds to a second; a stop never waits longer for it.
 FLUSH_SECONDS = 5.0
+# How often a load that takes long is told of.
+_PROGRESS_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +57,13 @@ class Attempt:
     Attributes:
         launch_id: its id, once there is one.
         stalled: why the load was given up, if it was.
+        share: of the model's bytes that are in memory, 0 to 1; None where it can't be told, or not yet.
     """
 
     def __init__(self, entry: ModelEntry, tools: AttemptTools, generation: int) -> None:
         self.launch_id = ""
         self.stalled: InstanceError | None = None
+        self.share: float | None = None
         self._entry = entry
         self._tools = tools
         self._generation = generation
@@ -67,6 +71,7 @@ class Attempt:
         self._stall = StallWatch(tools.clock.monotonic())
         self._began = tools.clock.monotonic()
         self._ready_at: float | None = None
+        self._told_at = self._began
 
     async def prepare(self, stop: anyio.Event) -> LaunchPlan | None:
         """The plan; None when ``stop`` came first.
@@ -196,9 +201,22 @@ class Attempt:
 
     def _watch(self, child: ChildProcess) -> Callable[[], float]:
         def standing_still() -> float:
-            return self._stall.observe(self._tools.clock.monotonic(), read_progress(child.pid), child.tail.byte_count)
+            now = self._tools.clock.monotonic()
+            sample = read_progress(child.pid)
+            self._tell_progress(now, sample)
+            return self._stall.observe(now, sample, child.tail.byte_count)
 
         return standing_still
+
+    def _tell_progress(self, now: float, sample: ProgressSample | None) -> None:
+        if now - self._told_at < _PROGRESS_SECONDS:
+            return
+        self._told_at = now
+        size = self._entry.metadata.file_bytes if self._entry.metadata else 0
+        self.share = min(1.0, sample.rss_bytes / size) if sample is not None and size else None
+        tools = self._tools
+        told = LoadProgress(tools.instance_id, self._entry.id, self.launch_id, now - self._began, self.share)
+        tools.bus.publish(told)
 
     def _ending(
         self,

@@ -100,6 +100,7 @@ class Instance:
         self.failure: SupervisorError | None = None
         self._tools = tools
         self.limits = limits
+        self._attempt: Attempt | None = None
         self._wanted = False
         self._draining = False
         self._wake = anyio.Event()
@@ -143,6 +144,11 @@ class Instance:
     def retry_after(self) -> float:
         """Seconds until another start makes sense, 1 to 60."""
         return min(_LONGEST_RETRY_AFTER, max(1.0, self._retry_at - self._tools.clock.monotonic()))
+
+    @property
+    def load_share(self) -> float | None:
+        """Share of the model's bytes in memory while it loads, 0 to 1; None where it can't be told."""
+        return self._attempt.share if self._attempt is not None and self.state is _STATE.STARTING else None
 
     def current_launch(self) -> Launch:
         """The launch that is READY.
@@ -212,7 +218,7 @@ class Instance:
     async def _launch_once(self) -> None:
         """STARTING to STOPPED, BACKOFF or FAILED; a fault of our own ends this launch, not the daemon."""
         self._load_began = self._tools.clock.monotonic()
-        attempt = Attempt(self.entry, self._attempt_tools(), self.generation + 1)
+        attempt = self._attempt = Attempt(self.entry, self._attempt_tools(), self.generation + 1)
         try:
             self.plan = await attempt.prepare(self._stop)
             if self.plan is None:

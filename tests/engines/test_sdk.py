@@ -98,9 +98,9 @@ def test_models(real: Daemon) -> None:
 def test_prompt_that_is_too_long(real: Daemon) -> None:
     """Beyond its context the engine refuses, and the SDK raises BadRequestError under OpenAI's code."""
     with sdk(real) as client, pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(model="smol", messages=said("word " * 3000))
+        client.chat.completions.create(model="smol", messages=said("word " * 5000))
     assert caught.value.code == "context_length_exceeded"
-    assert "2048" in caught.value.message
+    assert "4096" in caught.value.message
 
 
 def test_body_that_the_engine_cannot_read(real: Daemon) -> None:

@@ -117,11 +117,12 @@ def test_a_whole_answer_over_the_drain(tmp_path: Path) -> None:
 def test_who_waits_is_told_at_once(tmp_path: Path) -> None:
     """Queued requests hear that the daemon stops right away; they are not kept waiting for the drain."""
     with daemon_with(tmp_path, shutdown={"drain": "3s", "total": "9s"}, supervision=QUICK_STOP) as daemon:
-        with asking(daemon, endless("m"), id="runs") as running, asking(daemon, chat_body("m"), id="waits") as waiting:
+        with asking(daemon, endless("m"), id="runs") as running:
             running.next_text()
-            daemon.wait_for_event("request_queued", request_id="waits")
-            daemon.send(signal.SIGTERM)
-            answer = waiting.answer()
+            with asking(daemon, chat_body("m"), id="waits") as waiting:
+                daemon.wait_for_event("request_queued", request_id="waits")
+                daemon.send(signal.SIGTERM)
+                answer = waiting.answer()
             assert (answer.status, answer.error["code"]) == (503, "draining")
             assert running.next_text()
             running.leave()

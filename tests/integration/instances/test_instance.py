@@ -16,7 +16,7 @@ from engines.contract import EngineAdapter, EngineKind, LaunchPlan
 from engines.llama_cpp.adapter import LlamaCppAdapter
 from supervisor.clock import SystemClock
 from supervisor.errors import InstanceError, PlanError
-from supervisor.events import EventBus, InstanceChanged, InternalError, LaunchExited
+from supervisor.events import EventBus, InstanceChanged, InternalError, LaunchExited, LoadProgress
 from supervisor.instances.instance import Instance, InstanceLimits, InstanceTools
 from supervisor.instances.launch import Launch
 from supervisor.instances.lifecycle import InstanceState
@@ -231,6 +231,9 @@ async def test_a_slow_load_that_moves_is_not_ended(tmp_path: Path) -> None:
         there.instance.want()
         await there.until(READY)
         assert there.exits() == []
+        told = [record.event for record in there.bus.since(0) if isinstance(record.event, LoadProgress)]
+        assert len(told) >= 1
+        assert all(event.seconds >= 1 for event in told)
 
 
 async def test_a_stop_while_it_loads_ends_the_load(tmp_path: Path) -> None:
