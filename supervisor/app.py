@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,7 @@ from supervisor.config.load import LoadedConfig
 from supervisor.config.schema import Config
 from supervisor.config.watch import ConfigWatch, load_watchfiles
 from supervisor.errors import SupervisorError
-from supervisor.events import DaemonListening, DaemonStopping, EventBus
+from supervisor.events import DaemonListening, DaemonStopping, EventBus, InternalError
 from supervisor.gateway.certificate import Certificate, CertificateFiles
 from supervisor.gateway.doorkeeper import Doorkeeper, read_access
 from supervisor.gateway.failed_attempts import FailedAttempts
@@ -49,9 +50,9 @@ from supervisor.gateway.status_document import StatusDocument, model_cards, pane
 from supervisor.host.overrides import with_overrides
 from supervisor.host.snapshot import HostSnapshot, take_snapshot
 from supervisor.instances.fleet import Fleet
-from supervisor.instances.instance import Instance, InstanceLimits, InstanceTools
+from supervisor.instances.instance import Instance
 from supervisor.instances.launch import sweep_sockets
-from supervisor.instances.restart_policy import RestartLimits
+from supervisor.instances.tools import InstanceLimits, InstanceTools
 from supervisor.models.catalog import ModelEntry, build_catalog, explicit_files
 from supervisor.models.inventory import Inventory
 from supervisor.models.metadata_cache import CACHE_SCHEMA as MODELS_SCHEMA
@@ -194,8 +195,8 @@ class Daemon:
         self._router = self._knowledge.router
         self._shelf = self._knowledge.shelf
         self._launching = self._knowledge.launching
-        self._fleet = Fleet(self._instance_tools, _instance_limits(config))
-        self._broker = Broker(self._fleet, _queue_limits(config), self._clock, self._bus)
+        self._fleet = Fleet(self._instance_tools, InstanceLimits.of(config.supervision))
+        self._broker = Broker(self._fleet, QueueLimits.of(config.broker.queue), self._clock, self._bus)
         self._fleet.observe(self._broker.instance_changed)
         self._status = StatusDocument(
             supervisor.__version__, self._clock, self._fleet, self._broker, self._shelf.builds, lambda: self._address
@@ -222,7 +223,7 @@ class Daemon:
                 async for number in signals:
                     if number is not signal.SIGHUP:
                         break
-                    tasks.start_soon(self._reloader.reload_quietly, "SIGHUP")
+                    tasks.start_soon(self._contained, self._reload_by_signal)
                 await self._stop(signal.Signals(number).name, signals)
             finally:
                 tasks.cancel_scope.cancel()
@@ -244,12 +245,22 @@ class Daemon:
     async def _look_around(self) -> None:
         """Builds and models, after listening: nobody waits for them but who asks for them."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._shelf.look_at_all)
-            tasks.start_soon(self._knowledge.look_for_models)
+            tasks.start_soon(self._contained, self._shelf.look_at_all)
+            tasks.start_soon(self._contained, self._knowledge.look_for_models)
         self._known = True
+        await self._contained(self._show_panel)
+        await self._contained(self._preload)
+
+    async def _contained(self, work: Callable[[], Awaitable[None]]) -> None:
+        """A fault of our own in work that nobody waits for is told, and ends nothing else."""
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001  see above
+            self._bus.publish(InternalError(work.__name__, repr(error), traceback.format_exc()))
+
+    async def _show_panel(self) -> None:
         if self._options.on_listening is not None:
             self._options.on_listening(await self._panel())
-        await self._preload()
 
     async def _preload(self) -> None:
         """Start pinned and preloaded models, in the config's order, one after the other."""
@@ -258,6 +269,9 @@ class Daemon:
             if entry.pinned or entry.preload:
                 with contextlib.suppress(SupervisorError):  # told by its events
                     await self._control.load(entry.id)
+
+    async def _reload_by_signal(self) -> None:
+        await self._reloader.reload_quietly("SIGHUP")
 
     async def _apply(self, config: Config, found: ConfigDiff) -> None:
         """Use a new config: models anew, limits at once, and only those engines stop that run with something else.
@@ -271,8 +285,8 @@ class Daemon:
             self._options.redactor.add(token)
         self._door.use(access)
         self._knowledge.use(config)
-        self._fleet.use(_instance_limits(config))
-        self._broker.use(_queue_limits(config))
+        self._fleet.use(InstanceLimits.of(config.supervision))
+        self._broker.use(QueueLimits.of(config.broker.queue))
         await self._shelf.look_at_all()
         await self._knowledge.look_for_models()
         catalog = self._router.catalog
@@ -325,6 +339,7 @@ class Daemon:
             prepare=self._launching.prepare,
             environment=self._environment,
             forget_key=self._options.redactor.discard,
+            clean=self._options.redactor.clean,
             log=self._logs.of(entry.id),
             runtime_dir=self._reloader.config.runtime_dir,
             clock=self._clock,
@@ -371,20 +386,3 @@ async def _cancel_on_signal(signals: AsyncIterator[signal.Signals], scope: anyio
 def _certificate(config: Config, bus: EventBus) -> Certificate | None:
     tls = config.listen.tls
     return None if tls.certificate is None else Certificate(CertificateFiles(tls.certificate, tls.key), bus)
-
-
-def _queue_limits(config: Config) -> QueueLimits:
-    queue = config.broker.queue
-    return QueueLimits(queue.per_caller, queue.total, queue.max_wait)
-
-
-def _instance_limits(config: Config) -> InstanceLimits:
-    supervision = config.supervision
-    restart = supervision.restart
-    return InstanceLimits(
-        stall_timeout=supervision.readiness.stall_timeout,
-        stop_grace=supervision.stop.grace,
-        restart=RestartLimits(
-            restart.initial, restart.factor, restart.max, restart.budget, restart.window, restart.stable_after
-        ),
-    )

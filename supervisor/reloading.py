@@ -69,7 +69,7 @@ class Reloader:
                 raise
 
     async def _reload(self, cause: str) -> dict[str, Any]:
-        loaded = await anyio.to_thread.run_sync(self._read)
+        loaded = await anyio.to_thread.run_sync(self._read, abandon_on_cancel=True)
         hidden = self._from_env | loaded.from_env
         found = await anyio.to_thread.run_sync(diff, self.config, loaded.config, hidden)
         held = after_reload(self.config, loaded.config)

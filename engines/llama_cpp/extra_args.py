@@ -32,8 +32,9 @@ _THREADS = frozenset({"--threads", "-t"})
 
 
 def flag_of(argument: str) -> str:
-    """The option name in ``--flag=value`` or ``--flag``."""
-    return argument.split("=", 1)[0]
+    """The option name in ``--flag=value`` or ``--flag``; llama-server reads ``--api_key`` as ``--api-key``."""
+    name = argument.split("=", 1)[0]
+    return name.replace("_", "-") if name.startswith("--") else name
 
 
 def check_extra_args(extra: tuple[str, ...]) -> None:

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from supervisor.config.schema import QueueConfig
+
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
@@ -29,6 +31,11 @@ class QueueLimits:
     per_caller: int = 16
     total: int = 64
     max_wait: float = 120.0
+
+    @classmethod
+    def of(cls, config: QueueConfig) -> QueueLimits:
+        """The limits that a config sets."""
+        return cls(config.per_caller, config.total, config.max_wait)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,13 @@ class _Waiter:
     load_owner: bool = False
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Retirement:
+    """One wish to stop an instance once its leases have ended; two with the same words are not the same."""
+
+    why: str
+
+
 @dataclass(slots=True)
 class _Book:
     """Queue and leases of one model.
@@ -56,7 +63,7 @@ class _Book:
     instance: BrokeredInstance
     keep_alive: float
     idle_since: float
-    retiring: str | None = None
+    retiring: _Retirement | None = None
     queue: list[_Waiter] = field(default_factory=list)
     leases: dict[int, Lease] = field(default_factory=dict)
 
@@ -208,7 +215,9 @@ class Broker:
         known = self._books.get(entry.id)
         if known is None:
             keep_alive = keep_alive_of(None, entry.keep_alive, pinned=entry.pinned)
-            known = _Book(self._fleet.instance(entry), keep_alive, self._clock.monotonic())
+            instance = self._fleet.instance(entry)
+            instance.use(entry)
+            known = _Book(instance, keep_alive, self._clock.monotonic())
             self._books[entry.id] = known
         return known
 
@@ -309,21 +318,21 @@ class Broker:
     def _retire(self, book: _Book, why: str) -> None:
         book.instance.forgive()
         book.instance.drain()
-        book.retiring = why
+        book.retiring = retirement = _Retirement(why)
         if not book.leases or self._tasks is None:
             self._end_retiring(book)
         else:
-            self._tasks.start_soon(self._cut_retiring, book, why)
+            self._tasks.start_soon(self._cut_retiring, book, retirement)
 
-    async def _cut_retiring(self, book: _Book, why: str) -> None:
+    async def _cut_retiring(self, book: _Book, retirement: _Retirement) -> None:
         await anyio.sleep(RETIRE_SECONDS)
-        if book.retiring == why:
+        if book.retiring is retirement:
             self._end_retiring(book)
 
     def _end_retiring(self, book: _Book) -> None:
         """Stop it now; whoever waits wants it again, and gets a new launch."""
-        why, book.retiring = book.retiring, None
-        book.instance.request_stop(why or "")
+        retirement, book.retiring = book.retiring, None
+        book.instance.request_stop(retirement.why if retirement else "")
         self._pump(book.instance.model_id)
 
     async def _stop_the_idle(self) -> None:
@@ -348,7 +357,7 @@ class Broker:
         """Free an abandoned lease once the engine's slot is seen idle, or its launch is gone."""
 
         def others_running() -> int:
-            return sum(1 for other in book.leases.values() if not other.abandoned)
+            return sum(1 for other in book.leases.values() if not other.abandoned and not other.engine_done)
 
         adapter = self._fleet.adapter(lease.request.model)
         await wait_until_idle(lease, adapter, others_running, self._bus)

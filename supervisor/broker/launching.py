@@ -70,7 +70,7 @@ class Launching:
         if entry.metadata is None:
             raise ModelError("model_broken", f"model {entry.id!r} can't be served: {entry.broken}", model=entry.id)
         builds = await self._shelf.look(entry.engine)
-        host = await anyio.to_thread.run_sync(self._read_host)
+        host = await anyio.to_thread.run_sync(self._read_host, abandon_on_cancel=True)
         selection = choose(builds, entry.build)
         build = _chosen(entry, selection)
         request = PlanRequest(

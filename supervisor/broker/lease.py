@@ -42,6 +42,7 @@ class Lease:
         self.queue_seconds, self.load_seconds = waited
         self.load_owner = load_owner
         self.abandoned = False
+        self.engine_done = False
         self._broken = anyio.Event()
 
     @property
@@ -58,6 +59,10 @@ class Lease:
         with anyio.move_on_after(seconds):
             await self._broken.wait()
         return self.broken
+
+    def done(self) -> None:
+        """The engine has said all; the lease goes on while the client reads."""
+        self.engine_done = True
 
     def abandon(self) -> None:
         """Leave before the engine was done: the slot counts as taken until the engine says that it is idle."""

@@ -51,7 +51,7 @@ class Fingerprints:
         # One at a time: a second caller finds the first one's work done, and the disk is read in order.
         async with self._lock:
             try:
-                parts = await anyio.to_thread.run_sync(_parts, executable)
+                parts = await anyio.to_thread.run_sync(_parts, executable, abandon_on_cancel=True)
                 known = {part.path: digest for part in parts if (digest := self._known(part)) is not None}
                 work = [part for part in parts if part.path not in known]
                 hashed = await anyio.to_thread.run_sync(_hash_parts, work, abandon_on_cancel=True) if work else []

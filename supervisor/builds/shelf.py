@@ -12,13 +12,14 @@ from supervisor.builds.catalog import Candidate
 from supervisor.builds.inspect import BuildInspector, FoundBuild
 from supervisor.clock import Clock
 
-# A build that could not be asked may hang for its whole time limit: the same bytes are not asked again for this long.
-_PROBLEM_SECONDS = 600.0
+# A build that could not be asked, or answered in part, may hang for its whole time limit: the same bytes are not asked
+# again for this long. What was answered whole is kept by the inspector anyway.
+_REMEMBERED_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Problem:
-    """A failed inspection, which holds for the same candidate with the same bytes."""
+class _Seen:
+    """A finding, which holds for the same candidate with the same bytes."""
 
     candidate: Candidate
     build: FoundBuild
@@ -38,7 +39,7 @@ class BuildShelf:
         self._inspector = inspector
         self._clock = clock
         self._found: dict[EngineKind, tuple[FoundBuild, ...]] = {}
-        self._problems: dict[tuple[EngineKind, str], _Problem] = {}
+        self._seen: dict[tuple[EngineKind, str], _Seen] = {}
 
     def builds(self) -> tuple[FoundBuild, ...]:
         """All builds of the last look, in order of preference within each engine."""
@@ -65,7 +66,7 @@ class BuildShelf:
 
     async def _inspect(self, candidate: Candidate) -> FoundBuild:
         key = (candidate.engine, candidate.name)
-        known = self._problems.get(key)
+        known = self._seen.get(key)
         if (
             known is not None
             and known.candidate == candidate
@@ -74,8 +75,5 @@ class BuildShelf:
         ):
             return known.build
         build = await self._inspector.inspect(candidate)
-        if build.problem is None:
-            self._problems.pop(key, None)
-        else:
-            self._problems[key] = _Problem(candidate, build, self._clock.monotonic() + _PROBLEM_SECONDS)
+        self._seen[key] = _Seen(candidate, build, self._clock.monotonic() + _REMEMBERED_SECONDS)
         return build

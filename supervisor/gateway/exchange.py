@@ -50,6 +50,8 @@ class Exchange:
         self.headers["x-enginehouse-instance"] = launch.instance_id
         self.headers["x-enginehouse-queue-ms"] = str(round(lease.queue_seconds * 1000))
         self.headers["x-enginehouse-load-ms"] = str(round(lease.load_seconds * 1000))
+        if lease.load_seconds > 0:
+            self.headers["x-enginehouse-load-owner"] = "self" if lease.load_owner else "other"
         if launch.plan.degraded:
             self.headers["x-enginehouse-degraded"] = ",".join(launch.plan.degraded)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from supervisor.errors import InstanceError, ModelError
+from supervisor.errors import ModelError
 from supervisor.gateway.status_document import StatusDocument
 from supervisor.instances.fleet import AT_REST, Fleet
 from supervisor.instances.lifecycle import InstanceState
@@ -37,28 +37,20 @@ class ModelControl:
             raise ModelError("model_broken", f"model {entry.id!r} can't be served: {entry.broken}", model=entry.id)
         self._watch(entry)
         instance = self._fleet.instance(entry)
-        if instance.state is InstanceState.STOPPING:
-            await instance.until(InstanceState.STOPPED)
-        if not instance.is_ready:
-            instance.forgive()
-            instance.want()
-            await instance.next(
-                InstanceState.READY, InstanceState.FAILED, InstanceState.BACKOFF, InstanceState.STOPPING
-            )
-        if not instance.is_ready:
-            stopped = InstanceError("instance_stopping", f"{entry.id} was stopped while it loaded")
-            raise instance.failure or stopped
+        await instance.ensure_ready()
         return self._status.instance(instance)
 
     async def unload(self, name: str) -> dict[str, Any]:
-        """Stop the model's instance, cutting what runs on it; waits for the end.
+        """Stop the model's instance, cutting what runs on it; waits for the end. One never started stays so.
 
         Raises:
             ModelError: ``models_unknown``, ``model_not_found``.
         """
         await self._router.ready()
-        entry: ModelEntry = self._router.find(name)
-        instance = self._fleet.instance(entry)
+        entry = self._router.find(name)
+        instance = self._fleet.known(entry.id)
+        if instance is None:
+            return {"model": entry.id, "state": InstanceState.STOPPED.value}
         instance.request_stop("unloaded by hand")
         await instance.until(*AT_REST)
         return self._status.instance(instance)

@@ -49,10 +49,17 @@ class Lease(Protocol):
     def queue_seconds(self) -> float: ...  # noqa: D102  said in the class
 
     @property
+    def load_owner(self) -> bool: ...  # noqa: D102  said in the class
+
+    @property
     def load_seconds(self) -> float: ...  # noqa: D102  said in the class
 
     async def broke(self, seconds: float) -> bool:
         """Whether the engine is gone, or is noticed to be within ``seconds``."""
+        ...
+
+    def done(self) -> None:
+        """The engine has said all that it had to say."""
         ...
 
     def abandon(self) -> None:

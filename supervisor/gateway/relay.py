@@ -73,7 +73,8 @@ class Relay:
                 if frames is None:
                     raise upstream.died()
                 ready = passing.pick(frames)
-                upstream.complete = passing.done
+                if passing.done:
+                    upstream.finish()
                 if ready:
                     await client.send(ready)
                 if passing.error is not None:
@@ -93,7 +94,7 @@ class Relay:
                 for frame in frames:
                     data = data_of(frame)
                     if data == DONE:
-                        upstream.complete = True
+                        upstream.finish()
                         break
                     error = error_of(frame, data)
                     if error is not None:

@@ -56,8 +56,15 @@ async def read_body(request: web.Request, limit: int) -> Body:
 
 
 async def encode(body: dict[str, Any], *, large: bool) -> bytes:
-    """The body as bytes for the engine."""
-    return await anyio.to_thread.run_sync(orjson.dumps, body) if large else orjson.dumps(body)
+    """The body as bytes for the engine.
+
+    Raises:
+        CallerError: ``invalid_request``: nested more deeply than can be written again.
+    """
+    try:
+        return await anyio.to_thread.run_sync(orjson.dumps, body) if large else orjson.dumps(body)
+    except TypeError as error:  # what was read as JSON fails to be written only by its depth
+        raise CallerError("invalid_request", "The body is nested too deeply: 250 levels are taken.") from error
 
 
 def require_messages(body: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from supervisor.units import parse_duration
 
 KEEP_ALIVE_HEADER = "x-enginehouse-keep-alive"
 _BODY_KEY = "keep_alive"
+_LONGEST_SHOWN = 100
 _FOREVER = frozenset({"never", "forever", "-1"})
 
 
@@ -38,4 +39,5 @@ def _seconds(said: object, where: str) -> float | None:
     try:
         return parse_duration(str(said))
     except ValueError as error:
-        raise CallerError("invalid_request", f"`{where}` can't be read: {error}, or never.", param=where) from error
+        words = str(error) if len(str(said)) < _LONGEST_SHOWN else "it is far too long"
+        raise CallerError("invalid_request", f"`{where}` can't be read: {words}, or never.", param=where) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -49,11 +49,17 @@ class Upstream:
         complete: the engine said all that it had to say; until then, leaving means abandoning the slot.
     """
 
-    def __init__(self, model: str, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, model: str, response: aiohttp.ClientResponse, done: Callable[[], None]) -> None:
         self.complete = False
+        self._done = done
         self._model = model
         self._response = response
         self._splitter = SseSplitter()
+
+    def finish(self) -> None:
+        """The engine has said all: its slot is idle, whatever the client still has to read."""
+        self.complete = True
+        self._done()
 
     async def frames(self) -> list[bytes] | None:
         """The next complete frames, at least one; None when the engine has closed.
@@ -82,7 +88,7 @@ class Upstream:
             body = await self._response.read()
         except (aiohttp.ClientError, OSError) as error:
             raise translate(error, self._model) from error
-        self.complete = True
+        self.finish()
         return body
 
     async def must_be_good(self) -> None:
@@ -119,10 +125,14 @@ async def open_upstream(lease: Lease, post: Post) -> AsyncIterator[Upstream]:
     try:
         try:
             response = await _send(lease.launch, post)
+        except RuntimeError as error:
+            # The session is closed: the launch has just ended, and nothing was sent.
+            reached = False
+            raise UpstreamError("upstream_unreachable", f"The engine of {post.model} has just ended.") from error
         except (aiohttp.ClientError, OSError) as error:
             reached = not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
             raise translate(error, post.model) from error
-        upstream = Upstream(post.model, response)
+        upstream = Upstream(post.model, response, lease.done)
         await upstream.must_be_good()
         yield upstream
     finally:

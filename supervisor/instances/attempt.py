@@ -42,6 +42,7 @@ class AttemptTools:
     prepare: Callable[[ModelEntry], Awaitable[LaunchPlan]]
     environment: Callable[[EngineAdapter, LaunchPlan, str], dict[str, str]]
     forget_key: Callable[[str], None]
+    clean: Callable[[str], str]
     runtime_dir: Path
     clock: Clock
     bus: EventBus
@@ -123,12 +124,14 @@ class Attempt:
         except SpawnFailed as error:
             tools.log.started(start)
             return explain(plan, self._ending("starting", None, log=(), planned=False, spawn=error))
-        tools.log.started(replace(start, pid=child.pid), skipped=lambda: child.tail.skipped_lines)
         launch = Launch(ticket, plan, tools.instance_id, self._generation, child.pid)
-        tools.bus.publish(LaunchStarted(tools.instance_id, self._entry.id, launch.id, child.pid, self._generation))
         reports: list[ExitReport] = []
         async with anyio.create_task_group() as tasks:
             try:
+                tools.log.started(replace(start, pid=child.pid), skipped=lambda: child.tail.skipped_lines)
+                tools.bus.publish(
+                    LaunchStarted(tools.instance_id, self._entry.id, launch.id, child.pid, self._generation)
+                )
                 await tasks.start(child.run)
                 reports.append(await self._live(child, launch, stop, became_ready, stopping))
             finally:
@@ -174,7 +177,7 @@ class Attempt:
         ending = self._ending(
             "stopping" if planned else phase,
             status,
-            log=child.tail.lines(LOG_LINES),
+            log=tuple(map(self._tools.clean, child.tail.lines(LOG_LINES))),
             planned=planned,
             by_itself=ended_itself,
             spawn=failed,

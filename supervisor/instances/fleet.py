@@ -8,9 +8,10 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from engines.contract import EngineAdapter
-from supervisor.instances.instance import Instance, InstanceLimits, InstanceTools
-from supervisor.instances.launch import Launch
+from supervisor.errors import AdmissionError
+from supervisor.instances.instance import Instance
 from supervisor.instances.lifecycle import InstanceState
+from supervisor.instances.tools import InstanceLimits, InstanceTools
 from supervisor.models.catalog import ModelEntry
 
 AT_REST = (InstanceState.STOPPED, InstanceState.FAILED, InstanceState.BACKOFF)
@@ -28,6 +29,7 @@ class Fleet:
         self._tools: dict[str, InstanceTools] = {}
         self._observers: list[Callable[[Instance], None]] = []
         self._tasks: TaskGroup | None = None
+        self._closed = False
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Run every instance; when cancelled, their engines are stopped first."""
@@ -47,10 +49,16 @@ class Fleet:
         self._observers.append(observer)
 
     def instance(self, entry: ModelEntry) -> Instance:
-        """The model's instance, made now if this is the first request for it."""
+        """The model's instance, made now if this is the first request for it.
+
+        Raises:
+            AdmissionError: ``draining``: the daemon stops, and it has none yet.
+        """
         known = self._instances.get(entry.id)
         if known is not None:
             return known
+        if self._closed:
+            raise AdmissionError("draining", "the daemon is stopping and starts nothing")
         if self._tasks is None:
             raise AssertionError("the fleet is not running")
         tools = self._tools_for(entry, self._changed)
@@ -68,10 +76,9 @@ class Fleet:
         """The adapter of the model's engine."""
         return self._tools[entry.id].adapter
 
-    def launch_of(self, model_id: str) -> Launch | None:
-        """The launch that serves a model now, if any."""
-        instance = self._instances.get(model_id)
-        return instance.launch if instance is not None and instance.is_ready else None
+    def known(self, model_id: str) -> Instance | None:
+        """The model's instance, if it was ever asked for."""
+        return self._instances.get(model_id)
 
     def drain(self) -> None:
         """No instance takes new requests."""
@@ -79,10 +86,11 @@ class Fleet:
             instance.drain()
 
     async def stop_all(self, reason: str) -> None:
-        """Stop every engine, at once, and wait until all have ended."""
-        for instance in self._instances.values():
-            instance.request_stop(reason)
-        for instance in self._instances.values():
+        """Stop every engine for good, all at once, and wait until all have ended."""
+        self._closed = True
+        for instance in self.instances():
+            instance.close(reason)
+        for instance in self.instances():
             await instance.until(*AT_REST)
 
     def _changed(self, instance: Instance) -> None:

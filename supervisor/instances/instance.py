@@ -6,69 +6,26 @@ Others read properties and call ``want``, ``stop`` and ``drain``; only ``run`` c
 from __future__ import annotations
 
 import traceback
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 
 import anyio
 from anyio.abc import TaskStatus
 
-from engines.contract import EngineAdapter, LaunchPlan
-from supervisor.clock import Clock
-from supervisor.errors import InstanceError, SupervisorError
-from supervisor.events import EventBus, InstanceChanged, InternalError, LaunchExited
-from supervisor.instances.attempt import Attempt, AttemptTools, Flush
+from engines.contract import LaunchPlan
+from supervisor.errors import AdmissionError, InstanceError, SupervisorError
+from supervisor.events import InstanceChanged, InternalError, LaunchExited
+from supervisor.instances.attempt import Attempt, AttemptTools
 from supervisor.instances.exit_report import ExitReport
 from supervisor.instances.launch import Launch
 from supervisor.instances.lifecycle import InstanceState, Trigger, advance
-from supervisor.instances.restart_policy import RestartLimits, after_exit
+from supervisor.instances.restart_policy import after_exit
+from supervisor.instances.tools import InstanceLimits, InstanceTools
 from supervisor.models.catalog import ModelEntry
-from supervisor.processes.log_file import LogFile
 
 _STATE, _DO = InstanceState, Trigger
 # SDKs obey Retry-After blindly, so it is never more than a minute.
 _LONGEST_RETRY_AFTER = 60.0
 # The same start would end the same way: it is not tried again for this long, unless the owner or the config says so.
 _HOPELESS_SECONDS = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceLimits:
-    """Seconds of ``supervision``: stall of a load, grace of a stop, and the restart settings."""
-
-    stall_timeout: float = 60.0
-    stop_grace: float = 5.0
-    restart: RestartLimits = field(default_factory=RestartLimits)
-
-
-async def no_flush(_launch: Launch) -> None:
-    """Nothing to save."""
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceTools:
-    """What an instance needs of the outside.
-
-    Attributes:
-        prepare: chooses a build and makes the plan; raises SupervisorError.
-        environment: a child's whole environment for a plan and its key.
-        forget_key: told of the key of a launch that has ended.
-        runtime_dir: where sockets go.
-        changed: called in the same sync step as each change of state.
-        log: the model's log on disk.
-        flush: awaited, within a bound, before a READY engine is told to stop.
-    """
-
-    adapter: EngineAdapter
-    prepare: Callable[[ModelEntry], Awaitable[LaunchPlan]]
-    environment: Callable[[EngineAdapter, LaunchPlan, str], dict[str, str]]
-    forget_key: Callable[[str], None]
-    runtime_dir: Path
-    clock: Clock
-    bus: EventBus
-    changed: Callable[[Instance], None]
-    log: LogFile
-    flush: Flush = no_flush
 
 
 class _Awaited:
@@ -101,7 +58,7 @@ class Instance:
         self._tools = tools
         self.limits = limits
         self._attempt: Attempt | None = None
-        self._wanted = False
+        self._wanted = self._closed = False
         self._draining = False
         self._wake = anyio.Event()
         self._stop = anyio.Event()
@@ -166,11 +123,35 @@ class Instance:
 
     def want(self) -> bool:
         """Ask for it to run; true when this call is what starts it. The wish outlives a stop that is under way."""
-        if self._wanted or not self.can_start:
+        if self._wanted or self._closed or not self.can_start:
             return False
         self._wanted = True
         self._wake.set()
         return self._stop.is_set() or self.state in {_STATE.STOPPED, _STATE.FAILED, _STATE.BACKOFF, _STATE.STOPPING}
+
+    async def ensure_ready(self) -> None:
+        """Make it READY for an operator: a stop under way is waited out, past failures are forgotten.
+
+        Raises:
+            AdmissionError: ``draining``: the daemon stops.
+            SupervisorError: why it did not start; ``instance_stopping`` when it was stopped meanwhile.
+        """
+        if self.accepting:
+            return
+        if self._stop.is_set() or self.state is _STATE.STOPPING:
+            await self.until(_STATE.STOPPED)
+        if self._closed:
+            raise AdmissionError("draining", "the daemon is stopping and starts nothing")
+        self.forgive()
+        self.want()
+        if await self.next(_STATE.READY, _STATE.FAILED, _STATE.BACKOFF, _STATE.STOPPED) is not _STATE.READY:
+            stopped = InstanceError("instance_stopping", f"{self.model_id} was stopped while it loaded")
+            raise self.failure or stopped
+
+    def close(self, reason: str) -> None:
+        """Stop it for good: nobody's wish starts it again."""
+        self._closed = True
+        self.request_stop(reason)
 
     def use(self, entry: ModelEntry) -> None:
         """Launch by this entry from the next launch on; the one that runs is not touched."""
@@ -206,12 +187,13 @@ class Instance:
 
     async def _until_wanted(self) -> None:
         while not self._wanted:
+            self._wake = anyio.Event()  # before anything that could make someone want it
             if self._stop.is_set():
                 self._stop = anyio.Event()
                 if self.state is _STATE.FAILED:
                     self.failure = None
                     self._move(self._stop_reason, _DO.STOP)
-            self._wake = anyio.Event()
+                continue
             await self._wake.wait()
         self._stop = anyio.Event()  # whoever wanted it came after whoever stopped it
 
@@ -243,6 +225,7 @@ class Instance:
             prepare=tools.prepare,
             environment=tools.environment,
             forget_key=tools.forget_key,
+            clean=tools.clean,
             runtime_dir=tools.runtime_dir,
             clock=tools.clock,
             bus=tools.bus,

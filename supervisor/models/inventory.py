@@ -56,7 +56,8 @@ class Inventory:
         self, dirs: Iterable[Path], explicit_files: Iterable[tuple[EngineKind, Path]] = ()
     ) -> tuple[FoundModel, ...]:
         """``scan`` in a worker thread, then publish what was skipped and was not already said last time."""
-        found = await anyio.to_thread.run_sync(self.scan, tuple(dirs), tuple(explicit_files))
+        # A folder on a dead network share may hold the thread for ever: it is left behind at a stop.
+        found = await anyio.to_thread.run_sync(self.scan, tuple(dirs), tuple(explicit_files), abandon_on_cancel=True)
         notes, self._notes = self._notes, []
         for note in notes:
             if note not in self._published:
@@ -109,6 +110,8 @@ class Inventory:
             broken = str(error)
         except EngineError as error:
             broken = str(error)
+        except Exception as error:  # noqa: BLE001  one file that a reader stumbles over must not hide the others
+            broken = f"reading it failed by a fault of our own: {error!r}. Please report it."
         found[adapter.kind, path] = FoundModel(
             _id_of(path, adapter), adapter.kind, path, files or (path,), metadata, broken
         )

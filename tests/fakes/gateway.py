@@ -114,6 +114,7 @@ class FakeLease:
     request: LeaseRequest
     queue_seconds: float = 0.012
     load_seconds: float = 0.5
+    load_owner: bool = True
     abandoned: bool = False
     released: bool = False
     gone: bool = False
@@ -121,6 +122,9 @@ class FakeLease:
     async def broke(self, seconds: float) -> bool:
         """As the test says."""
         return self.gone
+
+    def done(self) -> None:
+        """The engine is done."""
 
     def abandon(self) -> None:
         """Left too early."""

@@ -63,6 +63,13 @@ BAD: dict[str, tuple[str, Any, int, str, str]] = {
         "url_refused",
         "engines here fetch nothing",
     ),
+    "nested too deeply": (
+        CHAT,
+        b'{"model":"m","messages":[{"role":"user","content":"a"}],"x":' + b"[" * 300 + b"]" * 300 + b"}",
+        400,
+        "invalid_request",
+        "nested too deeply",
+    ),
     "no such path": ("/v1/nothing", {"model": "m"}, 404, "not_found", "/v1/nothing"),
     "unload of an unknown model": ("/admin/v1/models/mm/unload", b"", 404, "model_not_found", "Did you mean 'm'?"),
 }

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from tests.support.daemon import Daemon, daemon_config, running_daemon_sync
-from tests.support.fake_engine import fake_build, tiny_model
+from tests.support.fake_engine import fake_build, set_faults, tiny_model
 
 WORDS = " ".join(f"word{number}" for number in range(60))
 
@@ -192,3 +192,28 @@ def test_the_log_on_disk_outlives_a_killed_engine(tmp_path: Path) -> None:
     log = (tmp_path / "state" / "logs" / "a.log").read_text()
     assert "listening on" in log
     assert "signal 9" in log
+
+
+def test_a_signal_while_models_are_preloaded_stops_in_order(tmp_path: Path) -> None:
+    """Prevents a crash at shutdown: the rest of the preload is given up, and what loads is stopped."""
+    config = config_of(tmp_path)
+    for model in config["models"].values():
+        model["preload"] = True
+    for name in "abc":
+        set_faults(tmp_path / f"{name}.gguf", load_seconds=20.0)
+    with running_daemon_sync(tmp_path, config) as daemon:
+        daemon.wait_for_event("launch_started", model="a")
+        assert daemon.stop() == 0
+        assert not [record for record in daemon.records if record.get("event") == "internal_error"]
+        assert not [record for record in daemon.records if record.get("model") in {"b", "c"} and "launch" in record]
+
+
+def test_unloading_what_was_never_loaded_leaves_no_trace(tmp_path: Path) -> None:
+    """No row, no engine; and a later change of its config holds at its first launch."""
+    with running_daemon_sync(tmp_path, config_of(tmp_path)) as daemon:
+        assert ask(daemon, "POST", "/admin/v1/models/b/unload")[0] == 200
+        assert generations(daemon) == {}
+        rewrite(daemon, models=config_of(tmp_path, ctx_size=1024)["models"])
+        daemon.wait_for_event("config_reloaded")
+        _, row = ask(daemon, "POST", "/admin/v1/models/b/load")
+        assert row["plan"]["ctx_size"] == 1024

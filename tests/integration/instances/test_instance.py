@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 
 from engines.contract import EngineAdapter, EngineKind, LaunchPlan
 from engines.llama_cpp.adapter import LlamaCppAdapter
 from supervisor.clock import SystemClock
-from supervisor.errors import InstanceError, PlanError
+from supervisor.errors import AdmissionError, InstanceError, PlanError
 from supervisor.events import EventBus, InstanceChanged, InternalError, LaunchExited, LoadProgress
-from supervisor.instances.instance import Instance, InstanceLimits, InstanceTools
+from supervisor.instances.instance import Instance
 from supervisor.instances.launch import Launch
 from supervisor.instances.lifecycle import InstanceState
 from supervisor.instances.restart_policy import RestartLimits
+from supervisor.instances.tools import InstanceLimits, InstanceTools
 from supervisor.models.catalog import ModelEntry
 from supervisor.processes.environment import child_environment
 from supervisor.processes.log_folder import LogFolder
@@ -46,20 +48,26 @@ class Stage:
         self.bus = EventBus(self.clock)
         self.fault: Exception | None = None
         self.flush_fault: Exception | None = None
+        self.observer: Callable[[], object] = lambda: None
         self.flushed: list[int] = []
         tools = InstanceTools(
             adapter=LlamaCppAdapter(),
             prepare=self.prepare,
             environment=self.environment,
             forget_key=lambda _key: None,
+            clean=lambda line: line.replace("listening on", "***"),
             runtime_dir=runtime,
             clock=self.clock,
             bus=self.bus,
-            changed=lambda _instance: None,
+            changed=self.changed,
             log=LogFolder(folder / "logs", self.clock, self.bus, lambda line: line).of("m"),
             flush=self.flush,
         )
         self.instance = Instance(model_entry(), tools, limits)
+
+    def changed(self, _instance: Instance) -> None:
+        """Whoever observes it."""
+        self.observer()
 
     async def flush(self, launch: Launch) -> None:
         """Note that the engine still answered when it was asked."""
@@ -293,3 +301,61 @@ async def test_an_executable_that_can_not_be_started_is_told(tmp_path: Path) -> 
         await there.until(FAILED, InstanceState.BACKOFF)
         assert there.instance.failure is not None
         assert there.instance.failure.code == "start_failed"
+
+
+async def test_a_wish_in_the_step_of_a_stop_of_a_failed_one_is_not_lost(tmp_path: Path) -> None:
+    """Prevents a model that nobody can start any more: an observer wants it while FAILED becomes STOPPED."""
+    async with stage(tmp_path) as there:
+        there.fault = PlanError("no_build", "none")
+        there.instance.want()
+        await there.until(FAILED)
+        there.fault = None
+        there.observer = lambda: there.instance.state is STOPPED and there.instance.want()
+        there.instance.request_stop("unloaded")
+        await there.until(READY)
+
+
+async def test_loading_by_hand_ends_when_it_is_stopped_in_between(tmp_path: Path) -> None:
+    """Prevents a load that waits for ever: a stop in BACKOFF leads to STOPPED, and the caller hears so."""
+    limits = replace(QUICK, restart=RestartLimits(initial=30, factor=2, longest=60, budget=5, window=60))
+    async with stage(tmp_path, limits, die="start", exit=3) as there:
+        there.instance.want()
+        await there.until(InstanceState.BACKOFF)
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(stop_soon, there)
+                with pytest.raises(InstanceError):
+                    await there.instance.ensure_ready()
+
+
+async def stop_soon(there: Stage) -> None:
+    """Stop it once the other one waits."""
+    await anyio.wait_all_tasks_blocked()
+    there.instance.request_stop("unloaded")
+
+
+async def test_loading_by_hand_waits_for_ready_and_tells_a_new_failure(tmp_path: Path) -> None:
+    """A load after a failure is a new try: it hears of that one, not of the old."""
+    async with stage(tmp_path) as there:
+        there.fault = PlanError("no_build", "none")
+        with pytest.raises(PlanError):
+            await there.instance.ensure_ready()
+        there.fault = None
+        await there.instance.ensure_ready()
+        assert there.instance.accepting
+        there.instance.close("shutdown")
+        await there.until(STOPPED)
+        with pytest.raises(AdmissionError):
+            await there.instance.ensure_ready()
+
+
+async def test_secrets_are_cleaned_from_what_is_told_of_an_exit(tmp_path: Path) -> None:
+    """Prevents the key of a launch from standing in status, events and logs when its engine prints it."""
+    async with stage(tmp_path) as there:
+        there.instance.want()
+        await there.until(READY)
+        there.instance.request_stop("test")
+        await there.until(STOPPED)
+        assert there.instance.last_exit is not None
+        assert any("***" in line for line in there.instance.last_exit.log)
+        assert not any("listening on" in line for end in there.exits() for line in end.log)

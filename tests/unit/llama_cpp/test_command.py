@@ -106,6 +106,8 @@ def test_extra_arguments_come_last_and_take_flags_over() -> None:
         "--media-path",
         "--gpt-oss-20b-default",
         "--rpc",
+        "--media_path",
+        "--api_key=x",
     ],
 )
 def test_an_extra_argument_that_opens_a_door_is_refused(argument: str) -> None:
