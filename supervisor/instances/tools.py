@@ -1,0 +1,74 @@
+"""What an instance is given: limits from the config, and the outside."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engines.contract import EngineAdapter, LaunchPlan
+from supervisor.clock import Clock
+from supervisor.config.schema import SupervisionConfig
+from supervisor.events import EventBus
+from supervisor.instances.attempt import Flush
+from supervisor.instances.launch import Launch
+from supervisor.instances.restart_policy import RestartLimits
+from supervisor.models.catalog import ModelEntry
+from supervisor.processes.log_file import LogFile
+
+if TYPE_CHECKING:
+    from supervisor.instances.instance import Instance
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceLimits:
+    """Seconds of ``supervision``: stall of a load, grace of a stop, and the restart settings."""
+
+    stall_timeout: float = 60.0
+    stop_grace: float = 5.0
+    restart: RestartLimits = field(default_factory=RestartLimits)
+
+    @classmethod
+    def of(cls, config: SupervisionConfig) -> InstanceLimits:
+        """The limits that a config sets."""
+        restart = config.restart
+        return cls(
+            stall_timeout=config.readiness.stall_timeout,
+            stop_grace=config.stop.grace,
+            restart=RestartLimits(
+                restart.initial, restart.factor, restart.max, restart.budget, restart.window, restart.stable_after
+            ),
+        )
+
+
+async def no_flush(_launch: Launch) -> None:
+    """Nothing to save."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceTools:
+    """What an instance needs of the outside.
+
+    Attributes:
+        prepare: chooses a build and makes the plan; raises SupervisorError.
+        environment: a child's whole environment for a plan and its key.
+        forget_key: told of the key of a launch that has ended.
+        clean: hides secrets in a line that an engine wrote.
+        runtime_dir: where sockets go.
+        changed: called in the same sync step as each change of state.
+        log: the model's log on disk.
+        flush: awaited, within a bound, before a READY engine is told to stop.
+    """
+
+    adapter: EngineAdapter
+    prepare: Callable[[ModelEntry], Awaitable[LaunchPlan]]
+    environment: Callable[[EngineAdapter, LaunchPlan, str], dict[str, str]]
+    forget_key: Callable[[str], None]
+    clean: Callable[[str], str]
+    runtime_dir: Path
+    clock: Clock
+    bus: EventBus
+    changed: Callable[[Instance], None]
+    log: LogFile
+    flush: Flush = no_flush
