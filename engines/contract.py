@@ -185,18 +185,34 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Predicted bytes in one pool; None where it is not known."""
+    """Predicted bytes in one pool; None where it is not known.
+
+    Attributes:
+        weights: of the model, with copies in other forms.
+        kv: caches of keys and values, and recurrent states.
+        compute: working buffers and outputs.
+        other: the program itself, its prompt cache and checkpoints.
+        mapped: the part of ``weights`` that is mapped from the files: page cache, shared by all who map them.
+        upper: bytes on top that the parts may be short by, for a cautious admission.
+    """
 
     weights: int | None = None
     kv: int | None = None
     compute: int | None = None
     other: int | None = None
+    mapped: int | None = None
+    upper: int | None = None
 
     @property
     def total(self) -> int | None:
         """Sum of what is known, in bytes; None when nothing is."""
         known = [part for part in (self.weights, self.kv, self.compute, self.other) if part is not None]
         return sum(known) if known else None
+
+    @property
+    def anonymous(self) -> int | None:
+        """What of the total is the process's own memory, not mapped files."""
+        return None if self.total is None else self.total - (self.mapped or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +223,7 @@ class PlanDraft:
         settings: the model's launch settings over the engine's defaults.
         devices: the build's device names to use; empty: none; None: left to the engine.
         ctx_size: tokens that one request may use.
+        build: what the chosen build says of itself, where that is known.
     """
 
     model_id: str
@@ -221,6 +238,7 @@ class PlanDraft:
     ctx_size: int | None
     slots: int
     cache_type: str | None
+    build: BuildFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +360,10 @@ class EngineAdapter(Protocol):
 
     def prepare_generation(self, body: dict[str, Any]) -> dict[str, Any]:
         """The client's body as it is sent upstream: always a stream that reports progress."""
+        ...
+
+    def answer_prefix(self, body: dict[str, Any]) -> str:
+        """Text that the engine's whole answer to this body begins with, and its stream does not."""
         ...
 
     def can_stream(self, body: dict[str, Any]) -> bool:

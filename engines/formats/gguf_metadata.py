@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from engines.contract import ModelFileError, ModelMetadata, NotAModelError
 from engines.formats.gguf_header import GgufHeader
+from engines.formats.gguf_layout import pack_layout
 from engines.formats.gguf_reader import Scalar
 from engines.formats.gguf_tables import FILE_TYPE_GUESSED, FILE_TYPES, POOLINGS
 
@@ -74,6 +75,7 @@ def metadata_of(headers: Sequence[GgufHeader], file_bytes: int | None = None) ->
         has_chat_template=any(_is_chat_template(key) and bool(value) for key, value in first.metadata.items()),
         split_count=len(headers),
         fields={key: value for key, value in first.metadata.items() if _is_kept(key, value)},
+        layout=pack_layout(headers),
     )
 
 

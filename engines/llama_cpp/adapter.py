@@ -23,7 +23,7 @@ from engines.contract import (
     PlanDraft,
 )
 from engines.formats import gguf
-from engines.llama_cpp import command, devices, extra_args, generation, health, memory
+from engines.llama_cpp import command, devices, extra_args, generation, health
 from engines.llama_cpp.settings import LlamaCppSettings
 
 _PACKAGES = (
@@ -103,6 +103,8 @@ class LlamaCppAdapter:
 
     def estimate_memory(self, draft: PlanDraft) -> Mapping[str, MemoryEstimate]:
         """See ``memory.estimate_memory``."""
+        from engines.llama_cpp import memory  # noqa: PLC0415  large, and no daemon needs it to listen
+
         return memory.estimate_memory(draft)
 
     def command(self, draft: PlanDraft, facts: BuildFacts) -> Command:

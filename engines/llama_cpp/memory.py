@@ -1,39 +1,65 @@
-"""Predicted memory of a llama-server launch on the CPU: a first estimate, without devices."""
+"""Predicted memory of a llama-server launch: what its command line says, on this model and this build."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 
-from engines.contract import MemoryEstimate, PlanDraft
+from engines.contract import BuildFacts, MemoryEstimate, PlanDraft, SettingsError
+from engines.llama_cpp.command import build_command
+from engines.llama_cpp.memory_argv import choices_from_argv
+from engines.llama_cpp.memory_launch import LaunchChoices
+from engines.llama_cpp.memory_model import model_shape
+from engines.llama_cpp.memory_plan import HOST_POOL, MemoryTable, memory_table, pool_estimates
 
-_MIB = 2**20
-# Bytes an element takes in each KV type: quantised types are blocks of 32 with a scale of 2 bytes (and a minimum).
-_CACHE_BYTES = {
-    "f32": 4.0,
-    "f16": 2.0,
-    "bf16": 2.0,
-    "q8_0": 34 / 32,
-    "q5_1": 24 / 32,
-    "q5_0": 22 / 32,
-    "q4_1": 20 / 32,
-    "q4_0": 18 / 32,
-    "iq4_nl": 18 / 32,
-}
+_NUMBER = re.compile(r"b?(\d{3,})\b")
+_DROPPED_FLAG = "--no-mmap"
+_OLDER = 10435
+_UNKNOWN_BUILD = BuildFacts(version=None, flags=None, devices=None)
 
 
 def estimate_memory(draft: PlanDraft) -> Mapping[str, MemoryEstimate]:
-    """Weights as in the file, KV from the header; compute and other buffers are not known here yet."""
+    """Bytes by pool: ``host``, and each device by the build's name for it.
+
+    Where it is not known which weights go where, the host gets all of them; of a model whose header says too little,
+    nothing else is known.
+    """
+    table = table_of(draft)
     weights = draft.metadata.tensor_bytes
-    return {"host": MemoryEstimate(weights=weights, kv=_kv_bytes(draft))}
+    if table is None:
+        return {HOST_POOL: MemoryEstimate(weights=weights, mapped=weights)}
+    pools = dict(pool_estimates(table))
+    if pools[HOST_POOL].weights is None:
+        pools[HOST_POOL] = replace(pools[HOST_POOL], weights=weights, mapped=weights)
+    return pools
 
 
-def _kv_bytes(draft: PlanDraft) -> int | None:
-    meta = draft.metadata
-    layers, heads, embedding = meta.block_count, meta.head_count, meta.embedding_length
-    if not layers or not heads or not embedding or draft.ctx_size is None:
-        return None
-    key, value = meta.key_length or embedding // heads, meta.value_length or embedding // heads
-    per_layer = meta.head_count_kv or (heads,)
-    kv_heads = sum(per_layer) if len(per_layer) == layers else per_layer[0] * layers
-    cells = draft.ctx_size * (1 if getattr(draft.settings, "kv_unified", None) else draft.slots)
-    return round(cells * kv_heads * (key + value) * _CACHE_BYTES.get(draft.cache_type or "f16", 2.0))
+def table_of(draft: PlanDraft) -> MemoryTable | None:
+    """The whole table, by place and by buffer; None where the header says too little."""
+    shape = model_shape(draft.metadata)
+    return None if shape is None else memory_table(shape, choices_of(draft))
+
+
+def choices_of(draft: PlanDraft) -> LaunchChoices:
+    """What the draft's own command line says, extra arguments included."""
+    build = draft.build or _UNKNOWN_BUILD
+    try:
+        argv = build_command(draft, build).argv
+    except SettingsError:  # such a plan is refused elsewhere
+        argv = ()
+    usable = tuple(device.id for device in build.devices or () if device.usable and not device.software)
+    return choices_from_argv(
+        argv, devices=usable, build_number=build_number(build), has_device_backend=bool(build.devices)
+    )
+
+
+def build_number(build: BuildFacts) -> int | None:
+    """llama.cpp's number of a build, from its version or else, roughly, from its flags; None: take it as a recent one.
+
+    Packaged builds often call themselves ``1``. ``--no-mmap`` was dropped after b10688.
+    """
+    match = _NUMBER.match(build.version or "")
+    if match is not None:
+        return int(match[1])
+    return _OLDER if build.flags is not None and _DROPPED_FLAG in build.flags else None

@@ -75,6 +75,7 @@ def run_loaded(
 
     redactor = Redactor()
     logger = configure_logging(LogSettings.from_environment(env, on_terminal=sys.stderr.isatty()), redactor)
+    _import_aiohttp()
     from supervisor.app import DaemonOptions, run_daemon  # noqa: PLC0415  the rest of the daemon
 
     options = DaemonOptions(logger=logger, redactor=redactor, env=env, on_listening=on_listening, read=read)
@@ -86,6 +87,23 @@ def run_loaded(
     code = anyio.run(run, backend_options={"use_uvloop": _has_uvloop()})
     _leave_hanging_threads(code)
     return code
+
+
+def _import_aiohttp() -> None:
+    """Import it without the machine's certificates: it reads them all at import (0.1 s), for TLS to servers.
+
+    Engines are asked over Unix sockets and loopback; whoever asks a server by TLS makes a context of its own.
+    """
+    before = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
+    os.environ.update(dict.fromkeys(before, os.devnull))
+    try:
+        import aiohttp  # noqa: F401, PLC0415  see above
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _leave_hanging_threads(code: int) -> None:

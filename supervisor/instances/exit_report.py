@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engines.contract import ExitEvidence, LaunchPlan, Verdict
-from engines.evidence import classify
 
 Phase = Literal["starting", "ready", "stopping"]
 
@@ -69,6 +68,8 @@ class Ending:
 
 def explain(plan: LaunchPlan, ending: Ending) -> ExitReport:
     """Classify the end of a launch."""
+    from engines.evidence import classify  # noqa: PLC0415  large, and no daemon needs it to listen
+
     evidence = ExitEvidence(
         engine=plan.engine.value,
         argv=(str(plan.executable), *plan.argv),

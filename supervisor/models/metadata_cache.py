@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from engines.contract import EngineKind, ModelMetadata
 from supervisor.storage import JsonFile
 
-CACHE_SCHEMA = 1
+CACHE_SCHEMA = 2
 """Version of the cache file's shape; it grows whenever a reader would now give other metadata for the same file."""
 
 _Stamps = list[list[int]]

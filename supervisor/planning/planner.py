@@ -85,6 +85,7 @@ def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
         ctx_size=context.ctx_size,
         slots=context.slots,
         cache_type=context.cache_type,
+        build=request.build.facts,
     )
     try:
         command = adapter.command(draft, request.build.facts)

@@ -6,38 +6,23 @@ metadata and tensor table. ``compare`` gives every buffer's predicted and declar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import gzip
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from engines.contract import ModelMetadata
 from engines.formats.gguf import GgufHeader, TensorInfo, metadata_of
+from engines.llama_cpp.memory_argv import choices_from_argv
 from engines.llama_cpp.memory_launch import HOST, LaunchChoices
 from engines.llama_cpp.memory_model import ModelShape, model_shape
 from engines.llama_cpp.memory_plan import MemoryTable, memory_table
 
+DATA = Path(__file__).parent.parent / "data" / "memory"
 _BUILD_NUMBERS = {"cpu-b11434": 11434, "vulkan-wheel": 10434}
-_FLAGS: Mapping[str, tuple[str, Any]] = {
-    "-kvu": ("kv_unified", True),
-    "-no-kvu": ("kv_unified", False),
-    "--embeddings": ("embeddings", True),
-    "--swa-full": ("full_windows", True),
-    "-nkvo": ("host_kv", True),
-    "--no-mmap": ("mapped", False),
-    "--no-op-offload": ("takes_over", False),
-    "--no-repack": ("repacks", False),
-    "--cpu-moe": ("n_cpu_moe", 10**6),
-    "--no-mmproj-offload": ("projector_on_device", False),
-}
-_VALUES = {
-    "-c": "ctx_size",
-    "-np": "slots",
-    "-ub": "ubatch",
-    "-b": "batch",
-    "-ngl": "n_gpu_layers",
-    "--n-cpu-moe": "n_cpu_moe",
-}
-_TEXTS = {"-ctk": "cache_type_k", "-ctv": "cache_type_v", "--pooling": "pooling"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +54,62 @@ class Compared:
         return self.predicted / self.declared - 1
 
 
+@dataclass(frozen=True, slots=True)
+class Column:
+    """All figures of one buffer in one placement.
+
+    Attributes:
+        exact: how many were right to the byte.
+        least, most: largest errors below and above, in bytes.
+    """
+
+    placement: str
+    place: str
+    buffer: str
+    rows: int
+    exact: int
+    least: int
+    most: int
+
+
+def recorded_rows() -> list[dict[str, Any]]:
+    """The recorded launches that come with the tests."""
+    return _lines(DATA / "rows.jsonl.gz")
+
+
+def recorded_headers() -> dict[str, dict[str, Any]]:
+    """The recorded models, by ``model_id``."""
+    return {header["model_id"]: header for header in _lines(DATA / "headers.jsonl.gz")}
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def columns(compared: Iterable[Compared]) -> list[Column]:
+    """One line for each placement, place and buffer; figures that are not known count as 0 bytes."""
+    groups: defaultdict[tuple[str, str, str], list[Compared]] = defaultdict(list)
+    for figure in compared:
+        groups[figure.placement, figure.place, figure.buffer].append(figure)
+    result = []
+    for (placement, place, buffer), figures in sorted(groups.items()):
+        errors = [(figure.predicted or 0) - figure.declared for figure in figures]
+        exact = sum(figure.predicted == figure.declared for figure in figures)
+        result.append(Column(placement, place, buffer, len(figures), exact, min(errors), max(errors)))
+    return result
+
+
 def metadata_of_row(header: Mapping[str, Any]) -> ModelMetadata:
     """Metadata as the header walk would give it for the recorded file."""
     tensors: dict[int, list[TensorInfo]] = {}
     for name, kind, dims, size, start, file in header["tensors"]:
         tensors.setdefault(file, []).append(TensorInfo(name, tuple(dims), kind.upper(), start, size))
     scalars = {key: value for key, value in header["kv"].items() if not isinstance(value, (list, dict))}
-    arrays = {key: tuple(value) for key, value in header["kv"].items() if isinstance(value, list)}
+    lists = {key: value for key, value in header["kv"].items() if isinstance(value, list)}
+    arrays = {key: tuple(value) for key, value in lists.items() if not any(isinstance(part, str) for part in value)}
     counts = {key: len(values) for key, values in arrays.items()}
-    counts |= {key: value["len"] for key, value in header["kv"].items() if isinstance(value, dict)}
+    counts |= {key: value["len"] for key, value in header["kv"].items() if isinstance(value, dict) and "len" in value}
     files = len(tensors)
     headers = [
         GgufHeader(
@@ -98,24 +130,13 @@ def metadata_of_row(header: Mapping[str, Any]) -> ModelMetadata:
 
 def choices_of_row(row: Mapping[str, Any]) -> LaunchChoices:
     """The launch choices that a recorded command line says."""
-    said: dict[str, Any] = {"build_number": _BUILD_NUMBERS[row["build"]]}
-    devices = ("Vulkan0",) if row["build"].startswith("vulkan") else ()
-    argv: Sequence[str] = row["argv"]
-    for place, word in enumerate(argv):
-        value = argv[place + 1] if place + 1 < len(argv) else ""
-        if word in _FLAGS:
-            said[_FLAGS[word][0]] = _FLAGS[word][1]
-        elif word in _VALUES:
-            said[_VALUES[word]] = int(value)
-        elif word in _TEXTS:
-            said[_TEXTS[word]] = value
-        elif word == "-fa":
-            said["flash_attention"] = value != "off"
-        elif word == "-lm":
-            said["mapped"] = value != "none"
-        elif word == "-dev":
-            devices = () if value == "none" else (value,)
-    return LaunchChoices(devices=devices, **said)
+    has_device = row["build"].startswith("vulkan")
+    return choices_from_argv(
+        row["argv"],
+        devices=("Vulkan0",) if has_device else (),
+        build_number=_BUILD_NUMBERS[row["build"]],
+        has_device_backend=has_device,
+    )
 
 
 def declared_of_row(row: Mapping[str, Any]) -> dict[tuple[str, str], int]:
@@ -135,7 +156,7 @@ def predicted_of_row(table: MemoryTable) -> dict[tuple[str, str], int | None]:
     """The estimate in the same form."""
     result: dict[tuple[str, str], int | None] = {}
     for place, buffers in table.by_place.items():
-        weights = buffers.weights if buffers.mapped is None else (buffers.weights or 0) + buffers.mapped
+        weights = None if buffers.mapped is None or buffers.weights is None else buffers.mapped + buffers.weights
         parts = {
             "weights": weights,
             "repacked": buffers.repacked,
@@ -176,7 +197,7 @@ def compare_row(row: Mapping[str, Any], shape: ModelShape) -> Iterator[Compared]
             predicted.get((place, buffer), 0),
         )
     observed = row["observed"]
-    if placement == "cpu" and not row.get("mmproj_recipe") and observed["at"].startswith("after the first"):
+    if placement == "cpu" and "declared_mmproj" not in row and observed["at"].startswith("after the first"):
         yield Compared(
             row["id"], row["arch"], placement, "host", "anonymous", observed["rss_anon"], table.first_request_bytes
         )
