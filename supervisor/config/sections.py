@@ -88,12 +88,16 @@ class CallerConfig(Section):
         description="use: ask models; admin: /admin, such as load and reload; neither holds the other",
         json_schema_extra=LIVE,
     )
-    weight: Number = Field(1, gt=0, description="share of the queue against other callers", json_schema_extra=LIVE)
+    weight: Number = Field(
+        1, gt=0, description="share of the queue against other callers; not used yet", json_schema_extra=LIVE
+    )
     max_lane: Lane = Field(
-        "interactive", description="highest lane that the caller may ask for", json_schema_extra=LIVE
+        "interactive", description="highest lane that the caller may ask for; not used yet", json_schema_extra=LIVE
     )
     trusted: Switch = Field(
-        default=False, description="its user headers divide it into users of their own", json_schema_extra=LIVE
+        default=False,
+        description="its user headers divide it into users of their own; not used yet",
+        json_schema_extra=LIVE,
     )
     max_concurrent: Annotated[Whole | None, LeftOut] = Field(
         None,
@@ -149,12 +153,16 @@ class HostConfig(Section):
     )
     reserve: ReserveConfig = Field(ReserveConfig(), description="what is kept free", json_schema_extra=LIVE)
     cpu_share: Literal["split", "exclusive"] = Field(
-        "split", description="how CPU-resident instances share the thread budget", json_schema_extra=NEXT_LAUNCH
+        "split",
+        description="how CPU-resident instances share the thread budget; not used yet",
+        json_schema_extra=NEXT_LAUNCH,
     )
     device_lost: Literal["fail", "degrade"] = Field(
-        "fail", description="fail, or plan again without the device that is gone", json_schema_extra=NEXT_LAUNCH
+        "fail",
+        description="fail, or plan again without the device that is gone; not used yet",
+        json_schema_extra=NEXT_LAUNCH,
     )
-    devices: dict[str, DeviceConfig] = Field({}, description="devices by name", json_schema_extra=LIVE)
+    devices: dict[str, DeviceConfig] = Field({}, description="devices by name; not used yet", json_schema_extra=LIVE)
 
 
 class QueueConfig(Section):
@@ -171,9 +179,9 @@ class QueueConfig(Section):
 class EvictionConfig(Section):
     """When an idle instance makes room."""
 
-    min_idle: Duration = Field(5, description="idle for at least this long", json_schema_extra=LIVE)
+    min_idle: Duration = Field(5, description="idle for at least this long; not used yet", json_schema_extra=LIVE)
     pressure_grace: Duration = Field(
-        30, description="memory pressure lasts this long before it evicts", json_schema_extra=LIVE
+        30, description="memory pressure lasts this long before it evicts; not used yet", json_schema_extra=LIVE
     )
 
 
@@ -195,9 +203,9 @@ class ReadinessConfig(Section):
 class LivenessConfig(Section):
     """When a ready instance counts as unresponsive."""
 
-    interval: Interval = Field(10, description="between two probes", json_schema_extra=LIVE)
-    timeout: Interval = Field(3, description="for one answer", json_schema_extra=LIVE)
-    failures: Whole = Field(3, ge=1, description="missed in a row", json_schema_extra=LIVE)
+    interval: Interval = Field(10, description="between two probes; not used yet", json_schema_extra=LIVE)
+    timeout: Interval = Field(3, description="for one answer; not used yet", json_schema_extra=LIVE)
+    failures: Whole = Field(3, ge=1, description="missed in a row; not used yet", json_schema_extra=LIVE)
 
 
 class StopConfig(Section):
@@ -228,9 +236,11 @@ class RestartConfig(Section):
 class QuarantineConfig(Section):
     """When a build is set aside."""
 
-    strikes: Whole = Field(3, ge=1, description="within the window", json_schema_extra=LIVE)
-    window: Interval = Field(3600, description="in which strikes are counted", json_schema_extra=LIVE)
-    cooldown: Duration = Field(6 * 3600, description="then the build is tried again", json_schema_extra=LIVE)
+    strikes: Whole = Field(3, ge=1, description="within the window; not used yet", json_schema_extra=LIVE)
+    window: Interval = Field(3600, description="in which strikes are counted; not used yet", json_schema_extra=LIVE)
+    cooldown: Duration = Field(
+        6 * 3600, description="then the build is tried again; not used yet", json_schema_extra=LIVE
+    )
 
 
 class SupervisionConfig(Section):
