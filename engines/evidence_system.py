@@ -126,7 +126,6 @@ def _what(match: re.Match[str], evidence: ExitEvidence) -> Meaning | None:
     return None
 
 
-_PROGRAM = r"(?:[^\s:]+: )?"
 _SHELL = r"(?:\S*sh: (?:line \d+: |\d+: )?|env: |exec: |Failed to execute )"
 
 LOADER_RULES: tuple[Rule, ...] = (

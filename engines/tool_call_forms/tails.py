@@ -23,7 +23,7 @@ from engines.tool_call_forms.payloads import (
     read,
 )
 from engines.tool_call_forms.toolbox import Toolbox
-from engines.tool_call_forms.values import LOST, Reader, Repair
+from engines.tool_call_forms.values import LOST, Reader
 from engines.tool_call_forms.wrapped import mistral_block, token_block
 
 _TURN_ENDS = marks.one_of(marks.END_OF_TURN)
@@ -37,7 +37,6 @@ _ACTION = re.compile(r"Action:\s{0,4}(```(?:json)?\s{0,8})?(?=[\[{])")
 _ARGS_NAME = re.compile(rf"([^\s\[\]{{}}()<>]{{1,{NAME_LIMIT}}})\[ARGS\]")
 _NAME_LINE = re.compile(rf"([^\s()<>{{}}\[\]]{{1,{NAME_LIMIT}}})[ \t]{{0,4}}\n\s{{0,8}}(?=\{{)")
 _PRINTED = re.compile(r"print\(\s{0,8}")
-_STRICT_STRINGS = {Repair.NEWLINE, Repair.TOKEN_STRING, Repair.BARE_KEY, Repair.CLOSING}
 _CLOSERS = marks.one_of(marks.CLOSERS)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -12,9 +11,9 @@ from aiohttp import web
 from supervisor.errors import ModelError
 from supervisor.gateway.exchange import exchange_of
 from supervisor.gateway.ports import ModelCard
+from supervisor.models.catalog import nearest_name
 
 _OWNER = "enginehouse"
-_LONGEST_GUESS = 200  # a longer name is no misspelling, and comparing takes long
 
 
 class ModelsApi:
@@ -48,8 +47,8 @@ def _find(cards: Sequence[ModelCard], name: str) -> ModelCard:
     found = next((card for card in cards if name == card.id or name in card.aliases), None)
     if found is None:
         names = [known for card in cards if card.broken is None for known in (card.id, *card.aliases)]
-        near = difflib.get_close_matches(name[:_LONGEST_GUESS], names, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else " GET /v1/models lists the models that there are."
+        near = nearest_name(name, names)
+        hint = f" Did you mean {near!r}?" if near else " GET /v1/models lists the models that there are."
         raise ModelError("model_not_found", f"There is no model {name!r}.{hint}", param="model")
     if found.broken is not None:
         raise ModelError("model_broken", f"The model {found.id!r} can't be served: {found.broken}")

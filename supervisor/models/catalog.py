@@ -71,14 +71,18 @@ class Catalog:
     def nearest(self, name: str, visible: Callable[[ModelEntry], bool] | None = None) -> str | None:
         """The id or alias of a usable model that ``name`` may have been meant for; of ``visible`` ones only."""
         usable = [known for known, entry in self._by_name.items() if entry.broken is None]
-        names = [known for known in usable if visible is None or visible(self._by_name[known])]
-        known = {known.casefold(): known for known in names}
-        close = difflib.get_close_matches(name[:_LONGEST_GUESS].casefold(), known, n=1)
-        return known[close[0]] if close else None
+        return nearest_name(name, (known for known in usable if visible is None or visible(self._by_name[known])))
 
     def events(self) -> tuple[Event, ...]:
         """What there is to say of it: each model found or broken, then the clashes."""
         return (*map(_announcement, self.entries), *self.clashes)
+
+
+def nearest_name(name: str, names: Iterable[str]) -> str | None:
+    """The one of ``names`` that ``name`` may be a misspelling of."""
+    known = {known.casefold(): known for known in names}
+    close = difflib.get_close_matches(name[:_LONGEST_GUESS].casefold(), known, n=1)
+    return known[close[0]] if close else None
 
 
 def explicit_files(config: Config) -> tuple[tuple[EngineKind, Path], ...]:
