@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 HIDDEN = "***"
+_PLAIN = frozenset({int, float, bool, type(None)})
+_KEPT_KEYS = 512
 
 # The end of a key decides, so that `token_file` (a path) and `max_tokens` (a number, never hidden) stay readable.
 _SECRET_KEY = re.compile(
@@ -25,6 +27,7 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: set[str] = set()
         self._pattern: re.Pattern[str] | None = None
+        self._keys: dict[str, bool] = {}
         for secret in secrets:
             self.add(secret)
 
@@ -41,6 +44,8 @@ class Redactor:
 
     def clean(self, value: Any) -> Any:
         """The same value without secrets: mappings, lists and tuples are copied, other types pass unchanged."""
+        if type(value) in _PLAIN:  # most values of a log line
+            return value
         if isinstance(value, str):
             return self._clean_text(value)
         if isinstance(value, bytes):
@@ -53,19 +58,23 @@ class Redactor:
 
     def _clean_entry(self, key: Any, value: Any) -> Any:
         # Numbers and flags are counts and settings (`max_tokens: 16`, `api_key: true`), never secrets.
-        if (
-            isinstance(key, str)
-            and _SECRET_KEY.search(key)
-            and value is not None
-            and not isinstance(value, int | float)
-        ):
-            return HIDDEN
-        return self.clean(value)
+        if type(value) in _PLAIN:
+            return value
+        return HIDDEN if isinstance(key, str) and self._names_a_secret(key) else self.clean(value)
+
+    def _names_a_secret(self, key: str) -> bool:
+        # The same few keys stand in every line; those of clients' making are not remembered without end.
+        known = self._keys.get(key)
+        if known is None:
+            known = _SECRET_KEY.search(key) is not None
+            if len(self._keys) < _KEPT_KEYS:
+                self._keys[key] = known
+        return known
 
     def _clean_text(self, text: str) -> str:
         if self._pattern is not None:
             text = self._pattern.sub(HIDDEN, text)
-        return _BEARER.sub(rf"\1 {HIDDEN}", text)
+        return _BEARER.sub(rf"\1 {HIDDEN}", text) if " " in text or "\t" in text or "\n" in text else text
 
     def _compile(self) -> None:
         # Longest first: a secret that begins another one must not leave the other's tail behind.
