@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +42,8 @@ TokenOption = Annotated[
 
 _URL = "http://127.0.0.1:8080"
 _ROOT = Path("/")
+# Threads of the pool end within milliseconds of the loop.
+_THREAD_SECONDS = 0.5
 
 
 def run() -> None:
@@ -48,7 +51,23 @@ def run() -> None:
     # A start is imports, which make hardly any garbage: without the collector's rounds it takes a tenth less time.
     # Commands that stay (`serve`, `demo`, `events`) turn it on again.
     gc.disable()
-    build_app()()
+    try:
+        build_app()()
+    except SystemExit as ending:
+        _leave_hanging_threads(ending.code)
+        raise
+
+
+def _leave_hanging_threads(code: object) -> None:
+    """End now if a thread still hangs, as on a dead network share: Python would wait for it for ever."""
+    for thread in threading.enumerate():
+        if thread is threading.main_thread() or thread.daemon:
+            continue
+        thread.join(_THREAD_SECONDS)
+        if thread.is_alive():
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def build_app() -> typer.Typer:

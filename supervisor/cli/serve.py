@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +16,6 @@ from supervisor.telemetry.redaction import Redactor
 
 if TYPE_CHECKING:
     from supervisor.app import OnListening
-
-
-# Threads of the pool end within milliseconds of the loop.
-_THREAD_SECONDS = 0.5
 
 
 def serve(config: Path | None, host: str | None, port: int | None) -> int:
@@ -84,9 +79,7 @@ def run_loaded(
         gc.enable()  # off since the command line began, see ``supervisor.cli.main.run``
         return await run_daemon(loaded, options=options)
 
-    code = anyio.run(run, backend_options={"use_uvloop": _has_uvloop()})
-    _leave_hanging_threads(code)
-    return code
+    return anyio.run(run, backend_options={"use_uvloop": _has_uvloop()})
 
 
 def _import_aiohttp() -> None:
@@ -104,17 +97,6 @@ def _import_aiohttp() -> None:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def _leave_hanging_threads(code: int) -> None:
-    """End now if a thread still hangs, as on a dead network share: Python would wait for it for ever."""
-    for thread in threading.enumerate():
-        if thread is not threading.main_thread() and not thread.daemon:
-            thread.join(_THREAD_SECONDS)
-            if thread.is_alive():
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(code)
 
 
 def _has_uvloop() -> bool:
