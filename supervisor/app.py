@@ -38,7 +38,7 @@ from supervisor.config.load import LoadedConfig
 from supervisor.config.schema import Config
 from supervisor.config.watch import ConfigWatch, load_watchfiles
 from supervisor.errors import SupervisorError
-from supervisor.events import DaemonListening, DaemonStopping, EventBus, InternalError
+from supervisor.events import DaemonListening, DaemonStopping, EventBus, InternalError, NoModels
 from supervisor.gateway.certificate import Certificate, CertificateFiles
 from supervisor.gateway.doorkeeper import Doorkeeper, read_access
 from supervisor.gateway.failed_attempts import FailedAttempts
@@ -53,7 +53,7 @@ from supervisor.instances.fleet import Fleet
 from supervisor.instances.instance import Instance
 from supervisor.instances.launch import sweep_sockets
 from supervisor.instances.tools import InstanceLimits, InstanceTools
-from supervisor.models.catalog import ModelEntry, build_catalog, explicit_files
+from supervisor.models.catalog import Catalog, ModelEntry, build_catalog, explicit_files
 from supervisor.models.inventory import Inventory
 from supervisor.models.metadata_cache import CACHE_SCHEMA as MODELS_SCHEMA
 from supervisor.processes.age import seconds_since_exec
@@ -144,6 +144,8 @@ class Knowledge:
         catalog = build_catalog(config, found, ADAPTERS)
         for event in catalog.events():
             self._bus.publish(event)
+        if not catalog.entries:
+            self._bus.publish(NoModels(tuple(map(str, config.model_dirs))))
         self.router.use(catalog)
 
     def read_host(self) -> HostSnapshot:
@@ -273,8 +275,10 @@ class Daemon:
     async def _reload_by_signal(self) -> None:
         await self._reloader.reload_quietly("SIGHUP")
 
-    async def _apply(self, config: Config, found: ConfigDiff) -> None:
+    async def _apply(self, config: Config, found: ConfigDiff) -> dict[str, list[str]]:
         """Use a new config: models anew, limits at once, and only those engines stop that run with something else.
+
+        The answer names models that can be asked for now, or no longer, whether the config or the folders changed.
 
         Raises:
             ConfigError: ``config_invalid``: a token file can't be used; nothing was applied.
@@ -287,6 +291,7 @@ class Daemon:
         self._knowledge.use(config)
         self._fleet.use(InstanceLimits.of(config.supervision))
         self._broker.use(QueueLimits.of(config.broker.queue))
+        before = _names(self._router.catalog)
         await self._shelf.look_at_all()
         await self._knowledge.look_for_models()
         catalog = self._router.catalog
@@ -297,6 +302,8 @@ class Daemon:
             else:
                 configured = entry.id in config.models
                 self._broker.adopt(entry, why_relaunch(instance.entry, entry, found, configured=configured))
+        after = _names(catalog)
+        return {"listed": sorted(after - before), "gone": sorted(before - after)}
 
     async def _stop(self, reason: str, signals: AsyncIterator[signal.Signals]) -> None:
         """Drain, then stop the engines; ``shutdown.total`` or a second signal cuts it short."""
@@ -369,6 +376,10 @@ class Daemon:
         except SupervisorError:
             plan = None  # the panel shows the builds' own problems
         return panel_document(self._status(), catalog, plan)
+
+
+def _names(catalog: Catalog | None) -> frozenset[str]:
+    return frozenset(entry.id for entry in catalog.usable) if catalog else frozenset()
 
 
 def _make_data_dir(config: Config) -> None:

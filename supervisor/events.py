@@ -105,6 +105,14 @@ class ModelFound(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class NoModels(Event):
+    """There is nothing to serve: no model is configured, and none was found."""
+
+    level: ClassVar[Level] = "warning"
+    folders: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelBroken(Event):
     """A model is listed as broken and is not served."""
 

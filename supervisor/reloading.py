@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import anyio
@@ -45,7 +45,7 @@ class Reloader:
         self,
         loaded: LoadedConfig,
         read: Callable[[], LoadedConfig],
-        apply: Callable[[Config, ConfigDiff], Awaitable[None]],
+        apply: Callable[[Config, ConfigDiff], Awaitable[Mapping[str, Any]]],
         bus: EventBus,
     ) -> None:
         self.config = loaded.config
@@ -74,11 +74,12 @@ class Reloader:
         found = await anyio.to_thread.run_sync(diff, self.config, loaded.config, hidden)
         held = after_reload(self.config, loaded.config)
         # Also without a change in the file: model files may have come or gone.
-        await self._apply(held, found)
+        seen = await self._apply(held, found)
         self.config, self._from_env = held, loaded.from_env
         changed = tuple(change.path for change in found.changes)
         self._bus.publish(ConfigReloaded(cause, changed, found.needs_restart))
-        return found.document()
+        document = found.document()
+        return {**document, "models": {**document["models"], **seen}}
 
     async def reload_quietly(self, cause: str) -> None:
         """As ``reload``, for causes that nobody waits for: a bad file is told by its event alone."""

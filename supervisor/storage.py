@@ -31,9 +31,14 @@ def make_private_folder(folder: Path) -> None:
     except OSError as error:
         raise ConfigError(
             "runtime_dir_unusable",
-            f"runtime_dir {folder} can't be used: {error.strerror}. Name another folder as runtime_dir.",
+            f"runtime_dir {folder} can't be used: {_why(error)}. Name another folder as runtime_dir.",
             path=str(folder),
         ) from error
+
+
+def _why(error: OSError) -> str:
+    is_file = isinstance(error, FileExistsError | NotADirectoryError)
+    return "it is a file, not a folder" if is_file else str(error.strerror)
 
 
 class StateLock:
@@ -56,7 +61,7 @@ class StateLock:
         except OSError as error:
             raise ConfigError(
                 "state_dir_unusable",
-                f"state_dir {folder} can't be used: {error.strerror}. Name another folder as state_dir.",
+                f"state_dir {folder} can't be used: {_why(error)}. Name another folder as state_dir.",
                 path=str(folder),
             ) from error
         try:

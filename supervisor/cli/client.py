@@ -105,14 +105,15 @@ class DaemonClient:
 
     def _refused(self, path: str, response: http.client.HTTPResponse) -> DaemonError:
         status = response.status
+        message = _error_message(response.read(65536))
         if status in {401, 403}:
+            said = f" {message}" if message else ""
             return DaemonError(
                 "daemon_refused",
-                f"the daemon at {self.url} refused the token ({status}): name a file that holds a token with the role "
-                "admin as --token-file or ENGINEHOUSE_TOKEN_FILE.",
+                f"the daemon at {self.url} refused the token ({status}):{said} Name a file that holds a token with the "
+                "role that is needed as --token-file or ENGINEHOUSE_TOKEN_FILE.",
                 status=status,
             )
-        message = _error_message(response.read(65536))
         if message is None:
             return self._not_ours(f"it answered {path} with status {status}")
         return DaemonError("daemon_refused", f"the daemon at {self.url} answered {status}: {message}", status=status)

@@ -113,6 +113,8 @@ def show_status(client: DaemonClient, *, as_json: bool) -> int:
         ("Memory", _LEDGER_COLUMNS, ledger),
         ("Waiting", _TICKET_COLUMNS, tickets),
     ):
+        if columns is _LEDGER_COLUMNS and not rows:
+            continue  # no book is kept yet: "none" would say that no memory is used
         print_rich("")
         print_rich(table(title, columns, rows))
     return 0

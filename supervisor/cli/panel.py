@@ -49,6 +49,7 @@ def panel_facts(status: Status) -> list[tuple[str, str]]:
         ("builds", "\n".join(map(_build, builds)) or "none: put llama-server on PATH, or name it in a config"),
         ("devices", _devices(builds)),
         ("threads", _threads(status.get("threads"))),
+        ("first", "the first request of a model starts its engine, and waits for it"),
     ]
 
 

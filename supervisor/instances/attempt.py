@@ -248,5 +248,5 @@ class Attempt:
 
 
 def _log_end(launch_id: str, report: ExitReport) -> LaunchEnd:
-    kind = report.verdict.kind.value
+    kind = "as asked" if report.planned else report.verdict.kind.value
     return LaunchEnd(launch_id, report.phase, report.exit_code, report.signal, kind, log=report.log)

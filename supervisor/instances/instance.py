@@ -270,7 +270,8 @@ class Instance:
             error.facts["hopeless"] = True
             self._give_up(error, _HOPELESS_SECONDS)
         elif decision.gave_up:
-            self._give_up(error, decision.delay)
+            wait = f"{decision.reason}, so it is left alone for {decision.delay:.0f} s, unless it is loaded by hand"
+            self._give_up(type(error)(error.code, f"{error.message} {wait}.", **error.facts), decision.delay)
         else:
             self.failure = error
             self._retry_at = now + decision.delay

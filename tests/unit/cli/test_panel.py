@@ -41,6 +41,7 @@ def test_the_panel_says_what_there_is() -> None:
         ("builds", "vulkan (llama.cpp, b10068)\ncuda (llama.cpp): suspect, no driver"),
         ("devices", "Vulkan0"),
         ("threads", "2: 2 CPUs are online"),
+        ("first", "the first request of a model starts its engine, and waits for it"),
     ]
     for _, value in panel_facts(_STATUS):
         assert value.split("\n")[0] in _drawn(_STATUS)

@@ -37,9 +37,10 @@ class Bench:
             raise self.file
         return self.file
 
-    async def apply(self, config: Config, found: ConfigDiff) -> None:
+    async def apply(self, config: Config, found: ConfigDiff) -> dict[str, list[str]]:
         """Remembered."""
         self.applied.append((config, found))
+        return {"listed": ["late"], "gone": []}
 
     def said(self) -> list[object]:
         """Events about reloads."""
@@ -66,6 +67,7 @@ async def test_what_changed_is_applied_and_listed() -> None:
     bench.file = LoadedConfig(config, None)
     answer = await bench.reloader.reload("test")
     assert answer["models"]["added"] == ["m"]
+    assert answer["models"]["listed"] == ["late"]
     assert bench.applied[0][0].models.keys() == {"m"}
     assert not (await bench.reloader.reload("test"))["changed"]
     assert [event.cause for event in bench.said() if isinstance(event, ConfigReloaded)] == ["test", "test"]
