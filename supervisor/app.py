@@ -1,7 +1,8 @@
 """The only file that builds objects; the root task group; the order of start and of stop.
 
-Start: lock the state folder, open the socket, then look for builds and models. Stop: take nothing new, let running
-requests drain, stop the engines, all within ``shutdown.total``; a second signal ends the waiting.
+Start: the command line has locked the state folder and opened the socket; then builds and models are looked for. Stop:
+take nothing new, let running requests drain, stop the engines, all within ``shutdown.total``; a second signal ends the
+waiting.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from supervisor.config.schema import Config
 from supervisor.config.watch import ConfigWatch, load_watchfiles
 from supervisor.errors import SupervisorError
 from supervisor.events import DaemonListening, DaemonStopping, EventBus, InternalError, NoModels
+from supervisor.gateway.address import OpenAddress
 from supervisor.gateway.certificate import Certificate, CertificateFiles
 from supervisor.gateway.doorkeeper import Doorkeeper, read_access
 from supervisor.gateway.failed_attempts import FailedAttempts
@@ -56,13 +58,12 @@ from supervisor.instances.tools import InstanceLimits, InstanceTools
 from supervisor.models.catalog import Catalog, ModelEntry, build_catalog, explicit_files
 from supervisor.models.inventory import Inventory
 from supervisor.models.metadata_cache import CACHE_SCHEMA as MODELS_SCHEMA
-from supervisor.processes.age import seconds_since_exec
 from supervisor.processes.environment import child_environment
 from supervisor.processes.log_folder import LogFolder
 from supervisor.processes.log_lines import FOLDER_NAME
 from supervisor.reloading import Reloader, why_relaunch
 from supervisor.routing.router import Router
-from supervisor.storage import JsonFile, StateLock, make_private_folder
+from supervisor.storage import JsonFile, make_private_folder
 from supervisor.telemetry.event_stream import EventStream
 from supervisor.telemetry.logging import log_events
 from supervisor.telemetry.metrics import Metrics
@@ -84,12 +85,14 @@ class DaemonOptions:
         redactor: learns each launch's key, so that no log shows it.
         env: the process's environment.
         on_listening: called once with a status when builds and models are known.
+        address: the lock and the socket, opened before all this was imported; closed by who opened it.
         read: reads the config again for a reload; None: there is nothing to read.
     """
 
     logger: FilteringBoundLogger
     redactor: Redactor
     env: Mapping[str, str]
+    address: OpenAddress
     on_listening: OnListening | None = None
     read: Callable[[], LoadedConfig] | None = None
 
@@ -98,16 +101,12 @@ async def run_daemon(loaded: LoadedConfig, *, options: DaemonOptions) -> int:
     """Run until told to stop; the exit code.
 
     Raises:
-        ConfigError: the state folder is locked or unusable, or the address can't be listened on.
+        ConfigError: the runtime folder, a token file or a certificate can't be used.
     """
-    lock = StateLock.take(loaded.config.state_dir)
-    try:
-        make_private_folder(loaded.config.runtime_dir)
-        sweep_sockets(loaded.config.runtime_dir)
-        _make_data_dir(loaded.config)
-        await Daemon(loaded, options).run()
-    finally:
-        lock.release()
+    make_private_folder(loaded.config.runtime_dir)
+    sweep_sockets(loaded.config.runtime_dir)
+    _make_data_dir(loaded.config)
+    await Daemon(loaded, options).run()
     return 0
 
 
@@ -205,7 +204,7 @@ class Daemon:
         )
         self._control = ModelControl(self._router, self._fleet, self._status, self._broker.watch)
         tls = self._certificate.context if self._certificate is not None else None
-        self._listener = Listener(self._build_gateway(), str(config.listen.host), config.listen.port, tls)
+        self._listener = Listener(self._build_gateway(), options.address.socket, tls)
 
     async def run(self) -> None:
         """Serve until a signal comes, then stop in order."""
@@ -239,7 +238,7 @@ class Daemon:
             await tasks.start(self._certificate.run)
             scheme = "https"
         self._address = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-        self._bus.publish(DaemonListening(self._address, seconds_since_exec()))
+        self._bus.publish(DaemonListening(self._address, self._options.address.seconds_since_exec))
         tasks.start_soon(self._look_around)
         if self._watch is not None:
             await tasks.start(self._watch.run, partial(self._reloader.reload_quietly, "the file changed"))

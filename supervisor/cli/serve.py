@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from supervisor.config.load import LoadedConfig, find_config, load_config, override_listen
+from supervisor.gateway.address import OpenAddress, open_address
 from supervisor.telemetry.logging import LogSettings, configure_logging
 from supervisor.telemetry.redaction import Redactor
 
@@ -66,18 +67,28 @@ def run_loaded(
     Raises:
         SupervisorError: the daemon could not start.
     """
-    import anyio  # noqa: PLC0415  after the config: a wrong one is said at once
-
     redactor = Redactor()
     logger = configure_logging(LogSettings.from_environment(env, on_terminal=sys.stderr.isatty()), redactor)
-    _import_aiohttp()
-    from supervisor.app import DaemonOptions, run_daemon  # noqa: PLC0415  the rest of the daemon
+    address = open_address(loaded.config)
+    try:
+        return _run_daemon(loaded, address, read, logger=logger, redactor=redactor, env=env, on_listening=on_listening)
+    finally:
+        address.close()
 
-    options = DaemonOptions(logger=logger, redactor=redactor, env=env, on_listening=on_listening, read=read)
+
+def _run_daemon(
+    loaded: LoadedConfig, address: OpenAddress, read: Callable[[], LoadedConfig] | None, **options: Any
+) -> int:
+    import anyio  # noqa: PLC0415  after the config: a wrong one is said at once
+
+    _import_aiohttp()
+    from supervisor.app import DaemonOptions, run_daemon  # noqa: PLC0415  the rest of the daemon, after listening
+
+    chosen = DaemonOptions(address=address, read=read, **options)
 
     async def run() -> int:
         gc.enable()  # off since the command line began, see ``supervisor.cli.main.run``
-        return await run_daemon(loaded, options=options)
+        return await run_daemon(loaded, options=chosen)
 
     return anyio.run(run, backend_options={"use_uvloop": _has_uvloop()})
 

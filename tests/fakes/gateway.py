@@ -18,6 +18,7 @@ from supervisor.broker.lease import LeaseRequest
 from supervisor.clock import SystemClock
 from supervisor.errors import ModelError, SupervisorError
 from supervisor.events import Event, EventBus, Record, RequestFinished
+from supervisor.gateway.address import open_socket
 from supervisor.gateway.doorkeeper import Access, Doorkeeper
 from supervisor.gateway.failed_attempts import FailedAttempts
 from supervisor.gateway.gate import Gate
@@ -328,7 +329,9 @@ async def running_gateway(
         )
         app = build_app(ports, replace(GatewaySettings(), **settings), gate, clock, bus)
         tasks = await stack.enter_async_context(anyio.create_task_group())
-        host, port = await tasks.start(Listener(app, "127.0.0.1", 0, tls).run)
+        opened = open_socket("127.0.0.1", 0)
+        stack.callback(opened.close)
+        host, port = await tasks.start(Listener(app, opened, tls).run)
         stack.callback(tasks.cancel_scope.cancel)
         url = f"http{'s' if tls else ''}://{host}:{port}"
         client = await stack.enter_async_context(aiohttp.ClientSession(url))

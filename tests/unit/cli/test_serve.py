@@ -25,6 +25,7 @@ class _Options:
     redactor: Any
     env: Any
     on_listening: Any
+    address: Any
     read: Any
 
 
@@ -35,6 +36,11 @@ class FakeApp:
     ending: Callable[[], int] = lambda: 0
     given: list[tuple[LoadedConfig, _Options]] = field(default_factory=list)
     loops: list[str] = field(default_factory=list)
+    closed: int = 0
+
+    def close(self) -> None:
+        """The address is let go."""
+        self.closed += 1
 
     async def run_daemon(self, loaded: LoadedConfig, *, options: _Options) -> int:
         """Remember, say a line, end."""
@@ -52,6 +58,8 @@ def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeApp]:
     module = ModuleType("supervisor.app")
     module.__dict__.update(run_daemon=fake.run_daemon, DaemonOptions=_Options)
     monkeypatch.setitem(sys.modules, "supervisor.app", module)
+    # The machine's own state folder and port are not for tests.
+    monkeypatch.setattr("supervisor.cli.serve.open_address", lambda _config: fake)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
     monkeypatch.delenv("ENGINEHOUSE_CONFIG", raising=False)
     root = logging.getLogger()
@@ -87,6 +95,8 @@ def test_without_a_config_the_daemon_runs_on_defaults(app: FakeApp) -> None:
     pytest.importorskip("uvloop")
     assert enginehouse("serve").code == 0
     assert app.given[0][0].path is None
+    assert app.given[0][1].address is app
+    assert app.closed == 1
     assert app.loops == ["uvloop"]
 
 

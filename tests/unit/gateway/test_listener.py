@@ -6,11 +6,12 @@ from pathlib import Path
 import anyio
 import orjson
 import pytest
-from aiohttp import web
 
+from supervisor.config.schema import Config, ListenConfig
 from supervisor.errors import ConfigError
 from supervisor.events import RequestFinished
-from supervisor.gateway.server import Listener
+from supervisor.gateway.address import open_address, open_socket
+from supervisor.storage import StateLock
 from tests.fakes.gateway import running_gateway
 from tests.fakes.played_engine import Play, PlayedEngine, stream
 
@@ -19,28 +20,28 @@ FRAMES = [frame + b"\n\n" for frame in (DATA / "chat.sse").read_bytes().split(b"
 SAY_HI = {"model": "demo", "messages": [{"role": "user", "content": "Say hi"}]}
 
 
-async def _start(host: str, port: int) -> ConfigError:
+def _start(host: str, port: int) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
-        await Listener(web.Application(), host, port).run()
+        open_socket(host, port)
     assert caught.value.code == "address_unusable"
     return caught.value
 
 
-async def test_a_port_in_use_says_what_to_do() -> None:
+def test_a_port_in_use_says_what_to_do() -> None:
     """The message names the address, a command that finds the holder, and the setting to change."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        error = await _start("127.0.0.1", port)
+        error = _start("127.0.0.1", port)
     assert f"127.0.0.1:{port}" in error.message
     assert "ss -ltnp" in error.message
     assert "--port" in error.message
 
 
-async def test_a_foreign_address_says_so() -> None:
+def test_a_foreign_address_says_so() -> None:
     """An address of another machine can't be listened on (192.0.2.0/24 is nobody's)."""
-    error = await _start("192.0.2.1", 0)
+    error = _start("192.0.2.1", 0)
     assert "no address of this machine" in error.message
 
 
@@ -108,3 +109,26 @@ async def test_the_socket_closes_with_its_task() -> None:
     watching.close()
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_the_lock_comes_first_and_goes_with_the_address(tmp_path: Path) -> None:
+    """A taken port leaves the state folder free; a closed address leaves both."""
+    config = Config(state_dir=tmp_path / "state", listen=ListenConfig(port=0))
+    opened = open_address(config)
+    port = opened.socket.getsockname()[1]
+    taken = config.model_copy(update={"state_dir": tmp_path / "other", "listen": ListenConfig(port=port)})
+    with pytest.raises(ConfigError) as caught:
+        open_address(taken)
+    assert caught.value.code == "address_unusable"
+    StateLock.take(tmp_path / "other").release()
+    with pytest.raises(ConfigError) as caught:
+        open_address(config)
+    assert caught.value.code == "state_dir_locked"
+    opened.close()
+    open_address(taken).close()
+
+
+def test_who_comes_before_the_daemon_answers_waits() -> None:
+    """An open address takes connections at once: they are answered when the rest is there."""
+    with open_socket("127.0.0.1", 0) as opened, socket.create_connection(opened.getsockname(), timeout=5) as client:
+        assert client.getpeername() == opened.getsockname()
