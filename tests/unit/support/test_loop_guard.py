@@ -26,19 +26,19 @@ async def test_quiet():
 
 async def test_blocks():
     await anyio.sleep(0)
-    compute(0.6)
+    compute(1.5)
     await anyio.sleep(0)
 
 
 async def test_blocks_at_its_end():
     await anyio.sleep(0.02)
-    compute(0.6)
+    compute(1.5)
 
 
 async def test_blocks_in_a_callback():
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
-    loop.call_soon(lambda: (compute(0.6), done.set()))
+    loop.call_soon(lambda: (compute(1.5), done.set()))
     await done.wait()
 
 
@@ -48,7 +48,7 @@ async def test_blocks_in_a_task():
 
 
 async def in_a_task():
-    compute(0.6)
+    compute(1.5)
 
 
 async def test_computes_in_small_steps():
