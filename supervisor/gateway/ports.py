@@ -1,4 +1,4 @@
-"""What the gateway needs of others, and no more; ``app.py`` hands in the real things."""
+"""What the gateway needs of others, and no more; ``app`` hands in the real things."""
 
 from __future__ import annotations
 

@@ -24,6 +24,9 @@ from supervisor.models.catalog import ModelEntry
 
 # A process's end is noticed within milliseconds of it; an engine that lives and refuses is not waited for longer.
 _NOTICE_SECONDS = 1.0
+# How a death before the answer's header looks: a killed process closes its connections one by one, so that the second
+# try may still be taken by its listening socket, and be cut as the first was.
+_UNANSWERED = frozenset({"upstream_unreachable", "upstream_died"})
 
 
 class _EngineGoneError(Exception):
@@ -132,7 +135,7 @@ class Relay:
         try:
             return await stack.enter_async_context(open_upstream(lease, post))
         except UpstreamError as error:
-            if last or error.code != "upstream_unreachable" or not await lease.broke(_NOTICE_SECONDS):
+            if last or error.code not in _UNANSWERED or not await lease.broke(_NOTICE_SECONDS):
                 raise
             raise _EngineGoneError from error
 

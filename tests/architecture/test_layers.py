@@ -45,13 +45,13 @@ def test_only_engines_know_a_flag_of_an_engine() -> None:
 
 
 def test_only_app_builds_what_lives_long() -> None:
-    """A class with a ``run`` task is constructed in ``app.py``, or inside its own room by its owner."""
+    """A class with a ``run`` task is constructed in ``app``, or inside its own room by its owner."""
     homes = {name: source.room for source in sources("supervisor") for name in _long_lived(source)}
     found = [
         f"{source.at(call)}: {name}"
         for source in sources("supervisor")
         for name, call in source.calls()
-        if name in homes and source.room not in {homes[name], ("supervisor", "app.py")}
+        if name in homes and source.room not in {homes[name], ("supervisor", "app")}
     ]
     assert homes
     assert not found

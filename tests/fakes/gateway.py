@@ -140,11 +140,13 @@ class FakeBroker:
         waiting: requests that wait now.
         asked: set when a request waits.
         ended: set when a lease or a wait ended.
+        breaks: leases turn out to be of a launch that has ended.
     """
 
     def __init__(self, launch: FakeLaunch) -> None:
         self.launch = launch
         self.hold: anyio.Event | None = None
+        self.breaks = False
         self.error: Exception | None = None
         self.leases: list[FakeLease] = []
         self.waiting = 0
@@ -165,7 +167,7 @@ class FakeBroker:
         if self.error is not None:
             raise self.error
         self.ended = anyio.Event()
-        lease = FakeLease(self.launch, request)
+        lease = FakeLease(self.launch, request, gone=self.breaks)
         self.leases.append(lease)
         try:
             yield lease

@@ -27,7 +27,7 @@ class Source:
 
     @property
     def room(self) -> tuple[str, ...]:
-        """Its package and the part of it: ``("supervisor", "broker")``, or ``("supervisor", "app.py")``."""
+        """Its package and the part of it: ``("supervisor", "broker")``, or ``("supervisor", "clock.py")``."""
         return self.path.parts[:2]
 
     def functions(self) -> Iterator[Function]:

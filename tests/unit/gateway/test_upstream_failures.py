@@ -174,3 +174,17 @@ async def test_an_answer_that_can_not_be_folded_gives_502(data: bytes) -> None:
     ):
         assert answer.status == 502
         assert (await answer.json())["error"]["code"] == "upstream_died"
+
+
+async def test_an_engine_that_is_cut_twice_before_its_header_is_asked_on_the_next_launch() -> None:
+    """A dying engine may still take the second connection: nothing was answered, so a fresh launch is asked.
+
+    Prevents that a killed process, whose sockets are closed one by one, turned into a 502.
+    """
+    dying = Play(ending="cut", headers=False)
+    async with running_gateway(PlayedEngine(dying, dying, stream(b"".join(FRAMES)))) as gateway:
+        gateway.broker.breaks = True
+        async with gateway.client.post("/v1/chat/completions", json=SAY_HI) as answer:
+            assert answer.status == 200
+        assert len(gateway.engine.heard) == 3
+        assert len(gateway.broker.leases) == 2

@@ -1,0 +1,94 @@
+"""What is known of models, builds and the machine: wired once, for the daemon and for commands without one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from engines.contract import EngineAdapter
+from engines.registry import ADAPTERS, adapter_for
+from supervisor.broker.launching import HostLimits, Launching
+from supervisor.builds.catalog import Candidate, find_builds
+from supervisor.builds.fingerprint import SCHEMA as FINGERPRINT_SCHEMA
+from supervisor.builds.fingerprint import Fingerprints
+from supervisor.builds.host_mark import host_mark
+from supervisor.builds.inspect import SCHEMA as FACTS_SCHEMA
+from supervisor.builds.inspect import BuildInspector
+from supervisor.builds.shelf import BuildShelf
+from supervisor.clock import SystemClock
+from supervisor.config.schema import Config
+from supervisor.events import EventBus, NoModels
+from supervisor.host.overrides import with_overrides
+from supervisor.host.snapshot import HostSnapshot, take_snapshot
+from supervisor.models.catalog import build_catalog, explicit_files
+from supervisor.models.inventory import Inventory
+from supervisor.models.metadata_cache import CACHE_SCHEMA as MODELS_SCHEMA
+from supervisor.routing.router import Router
+from supervisor.storage import JsonFile
+
+_ROOT = Path("/")
+
+
+class Knowledge:
+    """What is known of models, builds and the machine; the daemon's, or a command's that runs without one.
+
+    Attributes:
+        router: finds models by name, once ``look_for_models`` has run.
+        shelf: builds, once they were looked at.
+        launching: makes plans.
+    """
+
+    def __init__(
+        self, config: Config, env: Mapping[str, str], bus: EventBus, state: Path | None, root: Path = _ROOT
+    ) -> None:
+        self._config = config
+        self._env = env
+        self._bus = bus
+        self._state = state
+        self._root = root
+        self._inventory = Inventory(ADAPTERS, self._state_file("models.json", MODELS_SCHEMA), bus)
+        self.router = Router()
+        self.shelf = self._build_shelf()
+        self.launching = Launching(ADAPTERS, self.shelf, self.read_host, self._host_limits, bus)
+
+    def use(self, config: Config) -> None:
+        """Look by another config from now on."""
+        self._config = config
+
+    async def look_for_models(self) -> None:
+        """Scan the model folders and hand the catalog to the router."""
+        config = self._config
+        found = await self._inventory.refresh(config.model_dirs, explicit_files(config))
+        catalog = build_catalog(config, found, ADAPTERS)
+        for event in catalog.events():
+            self._bus.publish(event)
+        if not catalog.entries:
+            self._bus.publish(NoModels(tuple(map(str, config.model_dirs))))
+        self.router.use(catalog)
+
+    def read_host(self) -> HostSnapshot:
+        """The machine as it is now, with what the config says over it."""
+        host = self._config.host
+        return with_overrides(take_snapshot(self._root), host.cpus, host.reserve.cpus)
+
+    def _build_shelf(self) -> BuildShelf:
+        inspector = BuildInspector(
+            adapter_for=adapter_for,
+            fingerprints=Fingerprints(self._state_file("fingerprints.json", FINGERPRINT_SCHEMA), self._bus),
+            own_env=self._env,
+            bus=self._bus,
+            cache=self._state_file("builds.json", FACTS_SCHEMA),
+            host=host_mark(),
+        )
+        candidates = {kind: partial(self._candidates, adapter) for kind, adapter in ADAPTERS.items()}
+        return BuildShelf(candidates, inspector, SystemClock())
+
+    def _candidates(self, adapter: EngineAdapter) -> tuple[Candidate, ...]:
+        return find_builds(self._config.engines[adapter.kind], adapter, self._env)
+
+    def _host_limits(self) -> HostLimits:
+        return HostLimits(self._config.host.memory, self._config.host.reserve.memory)
+
+    def _state_file(self, name: str, schema: int) -> JsonFile | None:
+        return None if self._state is None else JsonFile(self._state / name, schema)
