@@ -1,0 +1,28 @@
+"""The physical memories of this machine, and what of each may still be promised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HOST_POOL = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRoom:
+    """What a launch may take of one physical memory.
+
+    Attributes:
+        pool: ``host``, or ``gpu-<pci address or uuid>``.
+        budget: bytes that may be promised in all; None: not known.
+        total: its size in bytes; None: not known.
+        why: the arithmetic behind ``budget``, in words for the owner.
+        devices: the chosen build's names for it, such as ``CUDA0``; on a unified machine the host pool has some.
+        unified: processors and devices share it.
+    """
+
+    pool: str
+    budget: int | None
+    total: int | None
+    why: str
+    devices: tuple[str, ...] = ()
+    unified: bool = False
