@@ -25,6 +25,7 @@ from engines.registry import ADAPTERS, adapter_for
 from supervisor.app.knowledge import Knowledge
 from supervisor.broker.admission import QueueLimits
 from supervisor.broker.broker import Broker
+from supervisor.broker.promised import holders_of
 from supervisor.clock import SystemClock
 from supervisor.config.diff import ConfigDiff
 from supervisor.config.load import LoadedConfig
@@ -113,7 +114,9 @@ class Daemon:
         self._gate = Gate()
         self._door = Doorkeeper(read_access(config, options.redactor.add), FailedAttempts(self._clock))
         self._certificate = _certificate(config, self._bus)
-        self._knowledge = Knowledge(config, options.env, self._bus, config.state_dir)
+        self._knowledge = Knowledge(
+            config, options.env, self._bus, config.state_dir, holders=lambda: holders_of(self._fleet.instances())
+        )
         self._router = self._knowledge.router
         self._shelf = self._knowledge.shelf
         self._launching = self._knowledge.launching

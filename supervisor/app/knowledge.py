@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from engines.contract import EngineAdapter
 from engines.registry import ADAPTERS, adapter_for
-from supervisor.broker.launching import HostLimits, Launching
+from supervisor.broker.launching import Launching
+from supervisor.broker.promised import Holder
+from supervisor.broker.rooms import Rooms
 from supervisor.builds.catalog import Candidate, find_builds
 from supervisor.builds.fingerprint import SCHEMA as FINGERPRINT_SCHEMA
 from supervisor.builds.fingerprint import Fingerprints
@@ -19,6 +21,7 @@ from supervisor.builds.shelf import BuildShelf
 from supervisor.clock import SystemClock
 from supervisor.config.schema import Config
 from supervisor.events import EventBus, NoModels
+from supervisor.host.budget import HostLimits
 from supervisor.host.overrides import with_overrides
 from supervisor.host.snapshot import HostSnapshot, take_snapshot
 from supervisor.models.catalog import build_catalog, explicit_files
@@ -36,11 +39,17 @@ class Knowledge:
     Attributes:
         router: finds models by name, once ``look_for_models`` has run.
         shelf: builds, once they were looked at.
-        launching: makes plans.
+        launching: makes plans; ``holders`` are the models that hold memory meanwhile, none where no daemon runs.
     """
 
     def __init__(
-        self, config: Config, env: Mapping[str, str], bus: EventBus, state: Path | None, root: Path = _ROOT
+        self,
+        config: Config,
+        env: Mapping[str, str],
+        bus: EventBus,
+        state: Path | None,
+        root: Path = _ROOT,
+        holders: Callable[[], Sequence[Holder]] = tuple,
     ) -> None:
         self._config = config
         self._env = env
@@ -50,7 +59,7 @@ class Knowledge:
         self._inventory = Inventory(ADAPTERS, self._state_file("models.json", MODELS_SCHEMA), bus)
         self.router = Router()
         self.shelf = self._build_shelf()
-        self.launching = Launching(ADAPTERS, self.shelf, self.read_host, self._host_limits, bus)
+        self.launching = Launching(ADAPTERS, self.shelf, Rooms(self.read_host, self._host_limits, holders), bus)
 
     def use(self, config: Config) -> None:
         """Look by another config from now on."""

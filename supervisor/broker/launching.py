@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-
-import anyio.to_thread
+from collections.abc import Mapping
 
 from engines.contract import EngineAdapter, EngineKind, LaunchPlan
+from supervisor.broker.rooms import Rooms
 from supervisor.builds.inspect import FoundBuild
 from supervisor.builds.selection import Selection, choose
 from supervisor.builds.shelf import BuildShelf
 from supervisor.errors import ModelError, PlanError
 from supervisor.events import EventBus, PlanMade, PlanWarning
-from supervisor.host.snapshot import HostSnapshot
 from supervisor.models.catalog import ModelEntry
 from supervisor.planning.planner import BuildForPlan, PlanRequest, make_plan
-
-
-@dataclass(frozen=True, slots=True)
-class HostLimits:
-    """``host`` of the config: a memory size that overrides the probe, and what is kept free, in bytes."""
-
-    memory: int | None
-    reserve: int
 
 
 class Launching:
@@ -33,14 +22,12 @@ class Launching:
         self,
         adapters: Mapping[EngineKind, EngineAdapter],
         shelf: BuildShelf,
-        read_host: Callable[[], HostSnapshot],
-        limits: Callable[[], HostLimits],
+        rooms: Rooms,
         bus: EventBus,
     ) -> None:
         self._adapters = adapters
         self._shelf = shelf
-        self._read_host = read_host
-        self._limits = limits
+        self._rooms = rooms
         self._bus = bus
 
     async def prepare(self, entry: ModelEntry) -> LaunchPlan:
@@ -70,7 +57,7 @@ class Launching:
         if entry.metadata is None:
             raise ModelError("model_broken", f"model {entry.id!r} can't be served: {entry.broken}", model=entry.id)
         builds = await self._shelf.look(entry.engine)
-        host = await anyio.to_thread.run_sync(self._read_host, abandon_on_cancel=True)
+        reading = await self._rooms.read()
         selection = choose(builds, entry.build)
         build = _chosen(entry, selection)
         request = PlanRequest(
@@ -81,8 +68,8 @@ class Launching:
             launch=entry.settings,
             defaults=entry.defaults,
             build=_for_plan(build, selection),
-            host=host,
-            host_memory=_host_memory(host, self._limits()),
+            host=reading.host,
+            rooms=self._rooms.left(reading, entry),
             allow_paging=entry.allow_paging,
         )
         return make_plan(request, self._adapters[entry.engine])
@@ -112,9 +99,3 @@ def _for_plan(build: FoundBuild, selection: Selection) -> BuildForPlan:
         facts=build.facts,
         why=why,
     )
-
-
-def _host_memory(host: HostSnapshot, limits: HostLimits) -> int | None:
-    """Bytes of host memory that a launch may use: a first version, which does not yet know what others hold."""
-    whole = limits.memory if limits.memory is not None else host.memory.ceiling_bytes
-    return None if whole is None else max(0, whole - limits.reserve)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from supervisor.host.cgroup import CgroupFolders
@@ -21,6 +21,23 @@ _STAT_LINE = re.compile(r"^(\w+) ([0-9]{1,19})[ \t]*$", re.MULTILINE)
 _PRESSURE = re.compile(r"^some avg10=([0-9]{1,3}\.[0-9]{1,4}) ", re.MULTILINE)
 _RECLAIMABLE = ("inactive_file", "active_file", "slab_reclaimable")
 _RECLAIMABLE_V1 = ("total_inactive_file", "total_active_file")
+# What version 2 counts as ``kernel`` since Linux 5.18, by its parts for the kernels before.
+_KERNEL_PARTS = ("kernel_stack", "pagetables", "percpu", "sock", "slab_unreclaimable")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBound:
+    """One thing that bounds what all in it may hold together: a cgroup's limit, or the machine itself.
+
+    Attributes:
+        size: bytes.
+        held: bytes of it that nobody can reclaim, whoever holds them; None: not known. Swap is not counted.
+        source: the file that says ``size``.
+    """
+
+    size: int
+    held: int | None
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +55,7 @@ class MemoryBudget:
         why: the arithmetic in words.
         swap_total_bytes, swap_free_bytes: of the host.
         pressure: share of the last ten seconds in which some task here waited for memory, 0 to 100.
+        bounds: what the budget of the host pool is made from: every cgroup ancestor's least limit, then the host.
     """
 
     host_total_bytes: int | None
@@ -50,12 +68,7 @@ class MemoryBudget:
     swap_total_bytes: int | None = None
     swap_free_bytes: int | None = None
     pressure: float | None = None
-
-    @property
-    def ceiling_bytes(self) -> int | None:
-        """The most that all in this cgroup can ever hold: the least of host, limit and high."""
-        known = [size for size in (self.host_total_bytes, self.limit_bytes, self.high_bytes) if size is not None]
-        return min(known, default=None)
+    bounds: tuple[MemoryBound, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +85,12 @@ class _Level:
     highs: tuple[_Limit, ...]
     usage: int | None
     reclaimable: int
+    held: int | None
+
+    def bound(self) -> MemoryBound | None:
+        """The least limit here, with what is held below it; None where nothing limits."""
+        limit = _least((*self.limits, *self.highs))
+        return None if limit is None else MemoryBound(limit.size, self.held, printable(limit.source))
 
     def available(self) -> _Available | None:
         """What is left here; None where nothing limits."""
@@ -117,6 +136,7 @@ def read_memory(files: HostFiles, cgroup: CgroupFolders) -> MemoryBudget:
         swap_total_bytes=host.get("SwapTotal"),
         swap_free_bytes=host.get("SwapFree"),
         pressure=_pressure(files, cgroup),
+        bounds=(*(found for level in levels if (found := level.bound())), *_host_bound(host)),
     )
 
 
@@ -143,6 +163,7 @@ def _unified_levels(files: HostFiles, folders: Iterable[str]) -> Iterator[_Level
             highs=_limits(files.integer(high), high),
             usage=files.integer(f"{folder}/memory.current"),
             reclaimable=sum(stat.get(name, 0) for name in _RECLAIMABLE),
+            held=_held(stat),
         )
 
 
@@ -156,7 +177,39 @@ def _v1_levels(files: HostFiles, folders: Iterable[str]) -> Iterator[_Level]:
             highs=(),
             usage=files.integer(f"{folder}/memory.usage_in_bytes"),
             reclaimable=sum(stat.get(name, 0) for name in _RECLAIMABLE_V1),
+            held=_held_v1(stat, files.integer(f"{folder}/memory.kmem.usage_in_bytes")),
         )
+
+
+def _held(stat: Mapping[str, int]) -> int | None:
+    """Anonymous and shared memory and the kernel's own, less the slabs that the kernel gives back when asked."""
+    if "anon" not in stat:
+        return None
+    kernel = stat["kernel"] - stat.get("slab_reclaimable", 0) if "kernel" in stat else None
+    if kernel is None:
+        kernel = sum(stat.get(name, 0) for name in _KERNEL_PARTS)
+    return stat["anon"] + stat.get("shmem", 0) + max(0, kernel)
+
+
+def _held_v1(stat: Mapping[str, int], kernel: int | None) -> int | None:
+    """The same by version 1, which calls anonymous memory ``rss`` and does not tell reclaimable slabs apart."""
+    if "total_rss" not in stat:
+        return None
+    return stat["total_rss"] + stat.get("total_shmem", 0) + (kernel or 0)
+
+
+def _host_bound(host: Mapping[str, int]) -> tuple[MemoryBound, ...]:
+    """The machine as a bound: all that is neither free nor cache of files is held; shared memory is no such cache."""
+    total = host.get("MemTotal")
+    if total is None:
+        return ()
+    cache = ("MemFree", "Buffers", "Cached", "SReclaimable")
+    held = None
+    if "MemFree" in host and "Cached" in host:
+        held = max(0, total - sum(host.get(name, 0) for name in cache) + host.get("Shmem", 0))
+    elif "MemAvailable" in host:
+        held = max(0, total - host["MemAvailable"])
+    return (MemoryBound(total, held, MEMINFO_FILE),)
 
 
 def _stat(files: HostFiles, folder: str) -> dict[str, int]:

@@ -57,12 +57,14 @@ class Attempt:
 
     Attributes:
         launch_id: its id, once there is one.
+        pid: its process, once there is one.
         stalled: why the load was given up, if it was.
         share: of the model's bytes that are in memory, 0 to 1; None where it can't be told, or not yet.
     """
 
     def __init__(self, entry: ModelEntry, tools: AttemptTools, generation: int) -> None:
         self.launch_id = ""
+        self.pid: int | None = None
         self.stalled: InstanceError | None = None
         self.share: float | None = None
         self._entry = entry
@@ -124,6 +126,7 @@ class Attempt:
         except SpawnFailed as error:
             tools.log.started(start)
             return explain(plan, self._ending("starting", None, log=(), planned=False, spawn=error))
+        self.pid = child.pid
         launch = Launch(ticket, plan, tools.instance_id, self._generation, child.pid)
         reports: list[ExitReport] = []
         async with anyio.create_task_group() as tasks:

@@ -22,6 +22,7 @@ from supervisor.instances.tools import InstanceLimits, InstanceTools
 from supervisor.models.catalog import ModelEntry
 
 _STATE, _DO = InstanceState, Trigger
+_WITH_PROCESS = (_STATE.STARTING, _STATE.READY, _STATE.UNRESPONSIVE, _STATE.STOPPING)
 # SDKs obey Retry-After blindly, so it is never more than a minute.
 _LONGEST_RETRY_AFTER = 60.0
 # The same start would end the same way: it is not tried again for this long, unless the owner or the config says so.
@@ -101,6 +102,11 @@ class Instance:
     def retry_after(self) -> float:
         """Seconds until another start makes sense, 1 to 60."""
         return min(_LONGEST_RETRY_AFTER, max(1.0, self._retry_at - self._tools.clock.monotonic()))
+
+    @property
+    def pid(self) -> int | None:
+        """Its engine's process, also while that loads or stops; None when there is none."""
+        return self._attempt.pid if self._attempt is not None and self.state in _WITH_PROCESS else None
 
     @property
     def load_share(self) -> float | None:

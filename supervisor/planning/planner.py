@@ -20,6 +20,7 @@ from engines.contract import (
     SettingsError,
 )
 from supervisor.errors import PlanError
+from supervisor.host.pools import HOST_POOL, PoolRoom
 from supervisor.host.snapshot import HostSnapshot
 from supervisor.planning.context import ContextRequest, choose_context
 from supervisor.planning.placement import choose_placement
@@ -46,7 +47,7 @@ class PlanRequest:
     Attributes:
         launch: the model's own launch settings.
         defaults: the engine's defaults.
-        host_memory: bytes that may be used, None if not known.
+        rooms: what may be taken of each pool.
         allow_paging: start even when the weights do not fit.
     """
 
@@ -58,7 +59,7 @@ class PlanRequest:
     defaults: LaunchSettings
     build: BuildForPlan
     host: HostSnapshot
-    host_memory: int | None
+    rooms: tuple[PoolRoom, ...]
     allow_paging: bool
 
 
@@ -162,12 +163,14 @@ def _context_request(request: PlanRequest, wishes: _Wishes, threads: int | None)
 
 def _fits(request: PlanRequest, memory: Mapping[str, MemoryEstimate]) -> tuple[bool, Choice]:
     """Whether the host's part fits; what is not known counts as fitting, and is said."""
-    estimate = memory.get("host")
+    estimate = memory.get(HOST_POOL)
     needed = estimate.total if estimate else None
-    if needed is None or request.host_memory is None:
-        return True, Choice("memory", format_size(needed), f"may use {format_size(request.host_memory)}: not compared")
-    numbers = f"at least {format_size(needed)} of {format_size(request.host_memory)} in host memory"
-    if needed <= request.host_memory:
+    room = next((room for room in request.rooms if room.pool == HOST_POOL), None)
+    if needed is None or room is None or room.budget is None:
+        why = room.why if room else "no room is known"
+        return True, Choice("memory", format_size(needed), f"not compared: {why}")
+    numbers = f"at least {format_size(needed)} of {format_size(room.budget)} in host memory ({room.why})"
+    if needed <= room.budget:
         return True, Choice("memory", format_size(needed), f"{numbers}: fits")
     if request.allow_paging:
         return True, Choice("memory", format_size(needed), f"{numbers}: does not fit, but allow_paging is set")

@@ -14,6 +14,7 @@ from engines.llama_cpp.adapter import LlamaCppAdapter
 from engines.llama_cpp.settings import LlamaCppSettings
 from supervisor.host.cpu import CpuBudget
 from supervisor.host.memory import MemoryBudget
+from supervisor.host.pools import PoolRoom
 from supervisor.host.snapshot import HostSnapshot
 from supervisor.planning.planner import BuildForPlan, PlanRequest, make_plan
 
@@ -57,7 +58,7 @@ REQUEST = PlanRequest(
     defaults=LlamaCppSettings(),
     build=BuildForPlan("cpu", "f" * 64, Path("/opt/llama-server"), {}, BuildFacts(None, None, ()), "first in order"),
     host=HOST,
-    host_memory=16 * GIB,
+    rooms=(PoolRoom("host", 16 * GIB, 16 * GIB, "16.0 GiB in /proc/meminfo"),),
     allow_paging=False,
 )
 LLVMPIPE = DeviceListing("Vulkan0", "llvmpipe (LLVM 15.0.6, 256 bits)", "gpu", 2 * GIB, 2 * GIB, software=True)
@@ -134,11 +135,13 @@ def test_a_real_card_is_left_to_the_engine() -> None:
 
 def test_what_does_not_fit_says_the_numbers() -> None:
     """Weights and KV beyond the host's memory do not fit, unless paging is allowed; unknown memory is not compared."""
-    made = plan(replace(REQUEST, host_memory=200 * 2**20))
+    little = (PoolRoom("host", 200 * 2**20, 16 * GIB, "host.memory 1.2 GiB - reserve 1.0 GiB"),)
+    made = plan(replace(REQUEST, rooms=little))
     assert not made.fits
     assert "of 200.0 MiB" in reason(made, "memory")
-    assert plan(replace(REQUEST, host_memory=200 * 2**20, allow_paging=True)).fits
-    assert plan(replace(REQUEST, host_memory=None)).fits
+    assert "host.memory 1.2 GiB" in reason(made, "memory")
+    assert plan(replace(REQUEST, rooms=little, allow_paging=True)).fits
+    assert plan(replace(REQUEST, rooms=(PoolRoom("host", None, None, "no file says"),))).fits
 
 
 @given(

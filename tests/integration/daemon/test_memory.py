@@ -1,0 +1,38 @@
+"""What the daemon knows of memory while engines run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.integration.daemon.test_reload import ask
+from tests.support.daemon import Daemon, daemon_config, running_daemon_sync
+from tests.support.fake_engine import fake_build, tiny_model
+
+
+def _memory_reason(daemon: Daemon, model: str) -> str:
+    status, plan = ask(daemon, "GET", f"/admin/v1/plan?model={model}")
+    assert status == 200
+    return next(str(row["reason"]) for row in plan["rationale"] if row["choice"] == "memory")
+
+
+def _config(folder: Path, **host: Any) -> dict[str, Any]:
+    for name in "ab":
+        tiny_model(folder, f"{name}.gguf")
+    models = {name: {"file": str(folder / f"{name}.gguf")} for name in "ab"}
+    return daemon_config(fake_build(folder), models=models, host=host)
+
+
+def test_what_runs_is_taken_off_for_a_newcomer(tmp_path: Path) -> None:
+    """While a runs, the plan of b says what a was promised; a's own plan does not, and after its end nobody's does."""
+    with running_daemon_sync(tmp_path, _config(tmp_path, memory="64GiB")) as daemon:
+        before = _memory_reason(daemon, "b")
+        assert ask(daemon, "POST", "/admin/v1/models/a/load")[0] == 200
+        while_it_runs, own = _memory_reason(daemon, "b"), _memory_reason(daemon, "a")
+        assert ask(daemon, "POST", "/admin/v1/models/a/unload")[0] == 200
+        daemon.wait_for_event("instance_changed", model="a", new="stopped")
+        after = _memory_reason(daemon, "b")
+
+    assert "promised" not in before + own + after
+    assert "promised to running models (a " in while_it_runs
+    assert "host.memory 64.0 GiB" in before
