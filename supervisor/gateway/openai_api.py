@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import orjson
@@ -18,6 +19,9 @@ from supervisor.gateway.ports import Router
 from supervisor.gateway.relay import Call, Relay
 from supervisor.gateway.request_body import read_body, require_input, require_messages, require_prompt
 from supervisor.gateway.request_options import take_keep_alive
+from supervisor.gateway.translate.passing import PassThrough
+from supervisor.gateway.translate.tool_calls import CallWatch, recover_whole, watches_calls
+from supervisor.gateway.translate.watched import Watched
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,13 @@ class OpenAiApi:
         call = Call(exchange, entry, kind.path, body.json, large=body.large, keep_alive=keep_alive)
         if kind.whole is None:
             return await self._relay.whole(call)
-        if not body.json.get("stream"):
-            return orjson.dumps(await self._relay.folded(call, kind.whole))
-        await self._relay.stream(call, client)
-        return None
+        watched = kind is _CHAT and watches_calls(body.json)
+        if body.json.get("stream"):
+            await self._relay.stream(call, client, partial(_watch, body.json["tools"]) if watched else None)
+            return None
+        answer = await self._relay.folded(call, kind.whole)
+        return orjson.dumps(recover_whole(answer, body.json["tools"]) if watched else answer)
+
+
+def _watch(tools: Any, passing: PassThrough) -> Watched:
+    return Watched(passing, CallWatch(tools))

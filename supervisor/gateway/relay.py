@@ -19,6 +19,7 @@ from supervisor.gateway.request_body import encode, side_by_side
 from supervisor.gateway.translate.fold import Fold
 from supervisor.gateway.translate.passing import PassThrough
 from supervisor.gateway.translate.sse import DONE, data_of, error_of
+from supervisor.gateway.translate.watched import Picker, Wrap
 from supervisor.gateway.upstream import Post, Upstream, open_upstream, refusal
 from supervisor.models.catalog import ModelEntry
 
@@ -58,14 +59,15 @@ class Relay:
         self._generation = generation
         self._settings = settings
 
-    async def stream(self, call: Call, client: ClientStream) -> None:
-        """Pass the engine's frames to the client as they come."""
+    async def stream(self, call: Call, client: ClientStream, wrap: Wrap | None = None) -> None:
+        """Pass the engine's frames to the client as they come, or what ``wrap`` makes of them."""
         adapter = self._generation(call.entry.engine)
-        passing = PassThrough(
+        plain = PassThrough(
             adapter.is_progress,
             keep_progress=bool(call.body.get("return_progress")),
             side_by_side=side_by_side(call.body),
         )
+        passing: Picker = plain if wrap is None else wrap(plain)
         settings = self._settings
         async with (
             client.told_to_wait(settings.early_header, settings.waiting_interval),

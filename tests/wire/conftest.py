@@ -24,6 +24,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "failing": {"error": True, "after_chunks": 2},
     "cutting": {"truncate": True, "after_chunks": 2},
     "calling": {"tool_call": True},
+    "telling": {"reply": 'I will look. <tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>'},
     "dying-once": {"die": "prefill", "signal": "SIGKILL", "once": True},
     "never-ready": {"die": "load", "exit": 1},
 }

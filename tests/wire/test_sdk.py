@@ -111,6 +111,34 @@ def test_tool_call(shared: Daemon, stream: bool) -> None:
     assert answer.choices[0].finish_reason == "tool_calls"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_tool_call_that_the_model_wrote_as_text(shared: Daemon, stream: bool) -> None:
+    """An engine that did not parse a call does not keep it from the client: the SDK sees a call, streamed or not."""
+    with sdk(shared) as client:
+        asked: Any = {"model": "telling", "messages": said("weather?"), "tools": [TOOL]}
+        if stream:
+            with client.chat.completions.stream(**asked) as chunks:
+                for _ in chunks:
+                    pass
+                answer: Any = chunks.get_final_completion()
+        else:
+            answer = client.chat.completions.create(**asked)
+            assert answer.choices[0].message.content == "I will look."
+            assert answer.choices[0].model_extra["enginehouse"]["tool_calls"][0]["complete"] is True
+    choice = answer.choices[0]
+    [call] = choice.message.tool_calls
+    assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"city": "Oslo"})
+    assert choice.finish_reason == "tool_calls"
+
+
+def test_text_that_looks_like_a_call_stays_text_without_tools(shared: Daemon) -> None:
+    """Who offers no tools gets the model's words as they are."""
+    with sdk(shared) as client:
+        answer = client.chat.completions.create(model="telling", messages=said("weather?"))
+    assert "<tool_call>" in (answer.choices[0].message.content or "")
+    assert answer.choices[0].finish_reason == "stop"
+
+
 def test_completions(shared: Daemon) -> None:
     """Text completions work whole and streamed, with the same text, one choice for each prompt."""
     with sdk(shared) as client:

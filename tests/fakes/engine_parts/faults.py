@@ -47,7 +47,8 @@ class Faults:
         chunks: number of content chunks of an answer; None: as many as the words of the reply.
         reply: the answer's text; None: an echo of the prompt.
         reasoning: text that comes first, as ``reasoning_content``.
-        tool_call: answer with a call of the first tool even if the request does not require one.
+        tool_call: answer with a call of the first tool even if the request does not require one, unless the last
+            message is a tool's.
         prefill_delay: seconds for each batch of a prompt.
         once: only the first launch with this model file misbehaves.
         strict: refuse unknown arguments, as the real one does.

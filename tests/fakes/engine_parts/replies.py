@@ -134,7 +134,9 @@ def _tool_to_call(body: JsonObject, faults: Faults) -> JsonObject | None:
         wanted = (choice.get("function") or {}).get("name")
         found = [tool for tool in tools if tool.get("function", {}).get("name") == wanted]
         return dict(found[0]["function"]) if found else None
-    return dict(tools[0]["function"]) if choice == "required" or faults.tool_call else None
+    messages = body["messages"]
+    answered = bool(messages) and isinstance(messages[-1], dict) and messages[-1].get("role") == "tool"
+    return dict(tools[0]["function"]) if choice == "required" or (faults.tool_call and not answered) else None
 
 
 def _call_pieces(function: JsonObject) -> list[Piece]:
