@@ -5,7 +5,7 @@ Values are frozen; unknown is ``None``, never 0; bytes are bytes and seconds are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 from pydantic import BaseModel, ConfigDict
 
 from engines.exits import ExitEvidence, Verdict
+from engines.plan_parts import Attempt, Budget, Choice, MemoryEstimate, Movable
 from engines.vocabulary import (
     Blame,
     Capability,
@@ -29,7 +30,9 @@ from engines.vocabulary import (
 
 # One import for whoever writes an adapter or uses one.
 __all__ = [
+    "Attempt",
     "Blame",
+    "Budget",
     "BuildFacts",
     "Capability",
     "Choice",
@@ -40,6 +43,7 @@ __all__ = [
     "EngineAdapter",
     "EngineError",
     "EngineKind",
+    "Estimator",
     "ExitEvidence",
     "FailureKind",
     "Health",
@@ -50,6 +54,7 @@ __all__ = [
     "MemoryEstimate",
     "ModelFileError",
     "ModelMetadata",
+    "Movable",
     "NotAModelError",
     "PlanDraft",
     "RunsHere",
@@ -175,47 +180,6 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """One decision of a plan, with its reason in words for the owner."""
-
-    choice: str
-    value: Any
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryEstimate:
-    """Predicted bytes in one pool; None where it is not known.
-
-    Attributes:
-        weights: of the model, with copies in other forms.
-        kv: caches of keys and values, and recurrent states.
-        compute: working buffers and outputs.
-        other: the program itself, its prompt cache and checkpoints.
-        mapped: the part of ``weights`` that is mapped from the files: page cache, shared by all who map them.
-        upper: bytes on top that the parts may be short by, for a cautious admission.
-    """
-
-    weights: int | None = None
-    kv: int | None = None
-    compute: int | None = None
-    other: int | None = None
-    mapped: int | None = None
-    upper: int | None = None
-
-    @property
-    def total(self) -> int | None:
-        """Sum of what is known, in bytes; None when nothing is."""
-        known = [part for part in (self.weights, self.kv, self.compute, self.other) if part is not None]
-        return sum(known) if known else None
-
-    @property
-    def anonymous(self) -> int | None:
-        """What of the total is the process's own memory, not mapped files."""
-        return None if self.total is None else self.total - (self.mapped or 0)
-
-
-@dataclass(frozen=True, slots=True)
 class PlanDraft:
     """The engine-neutral choices of a plan, before they become a command.
 
@@ -224,6 +188,8 @@ class PlanDraft:
         devices: the build's device names to use; empty: none; None: left to the engine.
         ctx_size: tokens that one request may use.
         build: what the chosen build says of itself, where that is known.
+        tensor_split: layers on each of ``devices``, in their order; empty: left to the engine.
+        n_cpu_moe: layers, from the first, whose experts stay in host memory.
     """
 
     model_id: str
@@ -239,6 +205,12 @@ class PlanDraft:
     slots: int
     cache_type: str | None
     build: BuildFacts | None = None
+    tensor_split: tuple[int, ...] = ()
+    n_cpu_moe: int = 0
+
+
+Estimator = Callable[[PlanDraft], Mapping[str, MemoryEstimate]]
+"""Predicted bytes of a draft: ``host``, and each device by the build's name for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +231,9 @@ class LaunchPlan:
         env: environment on top of the minimal one; holds no secret.
         degraded: what was given up to fit.
         warnings: what was asked for and costs.
+        devices, tensor_split, n_cpu_moe: see ``PlanDraft``.
+        budgets: what there was to fit into, by pool.
+        attempts: what was weighed before, where the first wish did not fit.
     """
 
     model_id: str
@@ -279,6 +254,11 @@ class LaunchPlan:
     rationale: tuple[Choice, ...]
     degraded: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    devices: tuple[str, ...] | None = None
+    tensor_split: tuple[int, ...] = ()
+    n_cpu_moe: int = 0
+    budgets: Mapping[str, Budget] = field(default_factory=dict)
+    attempts: tuple[Attempt, ...] = ()
 
 
 class EngineAdapter(Protocol):
@@ -334,8 +314,16 @@ class EngineAdapter(Protocol):
         """Whether the user's extra arguments set the thread count, so that the plan says nothing."""
         ...
 
+    def movable(self, metadata: ModelMetadata, settings: LaunchSettings) -> Movable:
+        """What of a launch of this model may lie elsewhere or be made smaller."""
+        ...
+
     def estimate_memory(self, draft: PlanDraft) -> Mapping[str, MemoryEstimate]:
-        """Predicted bytes by pool."""
+        """Predicted bytes: ``host``, and each device by the build's name for it."""
+        ...
+
+    def estimator(self, metadata: ModelMetadata) -> Estimator:
+        """The same for many drafts of one model: it remembers what they share. Not for several threads at once."""
         ...
 
     def command(self, draft: PlanDraft, facts: BuildFacts) -> Command:

@@ -14,12 +14,14 @@ from engines.contract import (
     DeviceListing,
     Endpoint,
     EngineKind,
+    Estimator,
     Health,
     KnownPackage,
     LaunchSettings,
     LogSignal,
     MemoryEstimate,
     ModelMetadata,
+    Movable,
     PlanDraft,
 )
 from engines.formats import gguf
@@ -101,11 +103,24 @@ class LlamaCppAdapter:
         """Whether ``extra_args`` set the thread count themselves."""
         return isinstance(settings, LlamaCppSettings) and extra_args.own_threads(settings.extra_args or ())
 
+    def movable(self, metadata: ModelMetadata, settings: LaunchSettings) -> Movable:
+        """See ``movable.movable``."""
+        from engines.llama_cpp import memory_model, movable  # noqa: PLC0415  as estimate_memory
+
+        own = settings if isinstance(settings, LlamaCppSettings) else LlamaCppSettings()
+        return movable.movable(metadata, memory_model.model_shape(metadata), own)
+
     def estimate_memory(self, draft: PlanDraft) -> Mapping[str, MemoryEstimate]:
         """See ``memory.estimate_memory``."""
         from engines.llama_cpp import memory  # noqa: PLC0415  large, and no daemon needs it to listen
 
         return memory.estimate_memory(draft)
+
+    def estimator(self, metadata: ModelMetadata) -> Estimator:
+        """See ``memory.estimator``."""
+        from engines.llama_cpp import memory  # noqa: PLC0415  as estimate_memory
+
+        return memory.estimator(metadata)
 
     def command(self, draft: PlanDraft, facts: BuildFacts) -> Command:
         """See ``command.build_command``."""

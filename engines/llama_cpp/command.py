@@ -95,10 +95,7 @@ def _compute(draft: PlanDraft, settings: LlamaCppSettings) -> Iterator[Argument]
         yield "--threads", str(draft.threads), ""
     if draft.threads_batch is not None:
         yield "--threads-batch", str(draft.threads_batch), ""
-    if draft.devices is not None:
-        yield "--device", ",".join(draft.devices) or "none", ""
-    if draft.n_gpu_layers is not None:
-        yield "--n-gpu-layers", str(draft.n_gpu_layers), ""
+    yield from _placement(draft)
     batch, why = _batch(draft, settings)
     yield "--batch-size", str(batch), why
     ubatch = settings.ubatch_size
@@ -109,6 +106,18 @@ def _compute(draft: PlanDraft, settings: LlamaCppSettings) -> Iterator[Argument]
     yield "--fit", "off", "the plan decides; the engine's own dry run would cost start-up time and decide again"
     if settings.warmup is False:
         yield "--no-warmup", None, "from launch.warmup"
+
+
+def _placement(draft: PlanDraft) -> Iterator[Argument]:
+    if draft.devices is not None:
+        yield "--device", ",".join(draft.devices) or "none", ""
+    if draft.n_gpu_layers is not None and draft.devices != ():
+        yield "--n-gpu-layers", str(draft.n_gpu_layers), ""
+    if draft.tensor_split:
+        yield "--tensor-split", ",".join(map(str, draft.tensor_split)), ""
+        yield "--main-gpu", "0", ""
+    if draft.n_cpu_moe:
+        yield "--n-cpu-moe", str(draft.n_cpu_moe), ""
 
 
 def _batch(draft: PlanDraft, settings: LlamaCppSettings) -> tuple[int, str]:

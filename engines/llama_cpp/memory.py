@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from engines.contract import BuildFacts, MemoryEstimate, PlanDraft, SettingsError
+from engines.contract import BuildFacts, Estimator, MemoryEstimate, ModelMetadata, PlanDraft, SettingsError
 from engines.llama_cpp.command import build_command
 from engines.llama_cpp.memory_argv import choices_from_argv
+from engines.llama_cpp.memory_compute import ComputeMemo
 from engines.llama_cpp.memory_launch import LaunchChoices
 from engines.llama_cpp.memory_model import model_shape
 from engines.llama_cpp.memory_plan import HOST_POOL, MemoryTable, memory_table, pool_estimates
@@ -25,7 +26,10 @@ def estimate_memory(draft: PlanDraft) -> Mapping[str, MemoryEstimate]:
     Where it is not known which weights go where, the host gets all of them; of a model whose header says too little,
     nothing else is known.
     """
-    table = table_of(draft)
+    return _estimate(draft, table_of(draft))
+
+
+def _estimate(draft: PlanDraft, table: MemoryTable | None) -> Mapping[str, MemoryEstimate]:
     weights = draft.metadata.tensor_bytes
     if table is None:
         return {HOST_POOL: MemoryEstimate(weights=weights, mapped=weights)}
@@ -33,6 +37,12 @@ def estimate_memory(draft: PlanDraft) -> Mapping[str, MemoryEstimate]:
     if pools[HOST_POOL].weights is None:
         pools[HOST_POOL] = replace(pools[HOST_POOL], weights=weights, mapped=weights)
     return pools
+
+
+def estimator(metadata: ModelMetadata) -> Estimator:
+    """``estimate_memory`` for many drafts of one model: the shape and what is computed for computing are kept."""
+    shape, memo = model_shape(metadata), ComputeMemo()
+    return lambda draft: _estimate(draft, None if shape is None else memory_table(shape, choices_of(draft), memo))
 
 
 def table_of(draft: PlanDraft) -> MemoryTable | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 
 from engines.formats.gguf_layout import PlacedTensor
 from engines.llama_cpp.graphs.backends import Backend, device_backend, host_backend
 from engines.llama_cpp.graphs.decoders import Decoder
 from engines.llama_cpp.graphs.encoders import BERTS, build_bert, build_gemma_embedding
-from engines.llama_cpp.graphs.folding import layers_to_build
+from engines.llama_cpp.graphs.folding import folded_signs, layers_to_build
 from engines.llama_cpp.graphs.network import Batch, Network, UnknownNetworkError
 from engines.llama_cpp.graphs.rwkv import Rwkv7
 from engines.llama_cpp.graphs.scheduler import Policy, assign, compute_bytes
@@ -21,6 +22,26 @@ _NONSENSE = (ArithmeticError, LookupError, ValueError, RecursionError)
 _BATCHES_AT_ONCE = 4
 # Of the published sources b10068 still decides by the sinks, b10178 does not.
 _SINKS_ASIDE_SINCE = 10069
+
+
+Computed = tuple[bool, dict[int, int] | None]
+"""Whether attention is computed at once, and bytes of the compute buffers by place."""
+
+
+class ComputeMemo:
+    """What was computed for one model: two launches whose graphs are built of the same layers need the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Computed] = {}
+
+    def get(self, model: ModelShape, launch: Launch, compute: Callable[[], Computed]) -> Computed:
+        """What ``compute`` answers, or answered for such a launch before."""
+        rest = launch.places[len(model.layers) :]
+        choices = replace(launch.choices, n_gpu_layers=None, shares=(), n_cpu_moe=bool(launch.choices.n_cpu_moe))
+        key = (choices, folded_signs(model, launch), rest, launch.is_whole)
+        if key not in self._known:
+            self._known[key] = compute()
+        return self._known[key]
 
 
 def compute_buffers(model: ModelShape, launch: Launch, placed: Mapping[str, int]) -> dict[int, int] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from engines.contract import MemoryEstimate
 from engines.llama_cpp.graphs.backends import family_of
-from engines.llama_cpp.memory_compute import compute_buffers, compute_guess, keeps_flash_attention
+from engines.llama_cpp.memory_compute import ComputeMemo, compute_buffers, compute_guess, keeps_flash_attention
 from engines.llama_cpp.memory_host import checkpoint_bytes, checkpoints_limit, program_bytes
 from engines.llama_cpp.memory_kv import cache_bytes, output_bytes, state_bytes, window_bytes
 from engines.llama_cpp.memory_launch import HOST, Launch, LaunchChoices, resolve
@@ -68,17 +68,17 @@ class MemoryTable:
     upper: Mapping[str, int]
 
 
-def memory_table(model: ModelShape, choices: LaunchChoices) -> MemoryTable:
-    """The table of one launch; pure, and quick enough to be asked for many placements."""
+def memory_table(model: ModelShape, choices: LaunchChoices, memo: ComputeMemo | None = None) -> MemoryTable:
+    """The table of one launch; pure, and quick enough to be asked for many placements.
+
+    ``memo`` keeps what was computed for one model; another model needs one of its own.
+    """
     launch = resolve(choices, model)
     weights = weight_bytes(model, launch)
-    if (
-        weights is not None
-        and _asks_for_flash(model, launch)
-        and not keeps_flash_attention(model, launch, weights.placed)
-    ):
-        launch = replace(launch, flash=False)
-    compute = None if weights is None else compute_buffers(model, launch, weights.placed)
+    compute = None
+    if weights is not None:
+        flash, compute = (memo or ComputeMemo()).get(model, launch, lambda: _compute(model, launch, weights))
+        launch = replace(launch, flash=flash)
     by_place = {HOST_POOL: _host_buffers(model, launch, weights, compute)}
     kv, states = cache_bytes(model, launch), state_bytes(model, launch)
     for index, name in enumerate(choices.devices):
@@ -92,6 +92,13 @@ def memory_table(model: ModelShape, choices: LaunchChoices) -> MemoryTable:
         )
     upper = {name: _upper(model, launch, name, buffers.compute) for name, buffers in by_place.items()}
     return MemoryTable(launch, by_place, _first_request_bytes(model, launch, by_place[HOST_POOL]), upper)
+
+
+def _compute(model: ModelShape, launch: Launch, weights: WeightBytes) -> tuple[bool, dict[int, int] | None]:
+    """Whether attention is computed at once, and the compute buffers by place."""
+    if _asks_for_flash(model, launch) and not keeps_flash_attention(model, launch, weights.placed):
+        launch = replace(launch, flash=False)
+    return launch.flash, compute_buffers(model, launch, weights.placed)
 
 
 def _asks_for_flash(model: ModelShape, launch: Launch) -> bool:

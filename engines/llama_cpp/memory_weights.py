@@ -141,6 +141,12 @@ def _host_alignment(launch: Launch) -> int:
     return host_backend(launch.choices.devices[0] if launch.on_devices else None).alignment
 
 
+def expert_layers(model: ModelShape) -> int:
+    """Layers up to the last that has experts, which ``--n-cpu-moe`` counts from the first; 0: there are none."""
+    having = (layer_of(name) for name in model.tensors if _EXPERTS.search(name))
+    return max((layer + 1 for layer in having if layer is not None), default=0)
+
+
 def group_bytes(model: ModelShape) -> Mapping[str, int]:
     """Bytes of the file by part: ``input``, ``output``, ``dense`` layers and ``experts``, and by layer ``blk.N``."""
     parts: dict[str, int] = {}

@@ -24,8 +24,18 @@ def layers_to_build(model: ModelShape, launch: Launch, short: int = _SHORT) -> t
     count = len(model.layers)
     if count <= short:
         return tuple(range(count))
+    return tuple(_kept(_signs(model, launch)))
+
+
+def folded_signs(model: ModelShape, launch: Launch) -> Hashable:
+    """What the layers that must be built are like: launches that agree in it, and in all else, build the same graph."""
     signs = _signs(model, launch)
+    return tuple(signs[place] for place in (_kept(signs) if len(signs) > _SHORT else range(len(signs))))
+
+
+def _kept(signs: Sequence[Hashable]) -> list[int]:
     kept: list[int] = []
+    count = len(signs)
     place = 0
     while place < count:
         period, repeats = _longest_run(signs, place)
@@ -35,7 +45,7 @@ def layers_to_build(model: ModelShape, launch: Launch, short: int = _SHORT) -> t
         else:
             kept.append(place)
             place += 1
-    return tuple(kept)
+    return kept
 
 
 def _signs(model: ModelShape, launch: Launch) -> Sequence[Hashable]:
