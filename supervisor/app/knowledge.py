@@ -59,7 +59,8 @@ class Knowledge:
         self._inventory = Inventory(ADAPTERS, self._state_file("models.json", MODELS_SCHEMA), bus)
         self.router = Router()
         self.shelf = self._build_shelf()
-        self.launching = Launching(ADAPTERS, self.shelf, Rooms(self.read_host, self._host_limits, holders), bus)
+        rooms = Rooms(self.read_host, self._host_limits, holders)
+        self.launching = Launching(ADAPTERS, self.shelf, rooms, lambda: self._config.concessions, bus)
 
     def use(self, config: Config) -> None:
         """Look by another config from now on."""

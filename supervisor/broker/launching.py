@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+import anyio.to_thread
 
 from engines.contract import EngineAdapter, EngineKind, LaunchPlan
-from supervisor.broker.rooms import Rooms
+from supervisor.broker.rooms import Rooms, with_listed
 from supervisor.builds.inspect import FoundBuild
 from supervisor.builds.selection import Selection, choose
 from supervisor.builds.shelf import BuildShelf
 from supervisor.errors import ModelError, PlanError
 from supervisor.events import EventBus, PlanMade, PlanWarning
 from supervisor.models.catalog import ModelEntry
+from supervisor.planning.explained import does_not_fit
 from supervisor.planning.planner import BuildForPlan, PlanRequest, make_plan
 
 
@@ -23,11 +26,13 @@ class Launching:
         adapters: Mapping[EngineKind, EngineAdapter],
         shelf: BuildShelf,
         rooms: Rooms,
+        concessions: Callable[[], tuple[str, ...]],
         bus: EventBus,
     ) -> None:
         self._adapters = adapters
         self._shelf = shelf
         self._rooms = rooms
+        self._concessions = concessions
         self._bus = bus
 
     async def prepare(self, entry: ModelEntry) -> LaunchPlan:
@@ -41,8 +46,7 @@ class Launching:
         for warning in plan.warnings:
             self._bus.publish(PlanWarning(entry.id, warning))
         if not plan.fits:
-            why = next(choice.reason for choice in plan.rationale if choice.choice == "memory")
-            raise PlanError("does_not_fit", f"{entry.id} does not fit: {why}.", model=entry.id)
+            raise does_not_fit(plan)
         choices = tuple((choice.choice, choice.value, choice.reason) for choice in plan.rationale)
         self._bus.publish(PlanMade(entry.id, plan.build, choices))
         return plan
@@ -60,19 +64,26 @@ class Launching:
         reading = await self._rooms.read()
         selection = choose(builds, entry.build)
         build = _chosen(entry, selection)
-        request = PlanRequest(
-            model_id=entry.id,
-            files=entry.files,
-            metadata=entry.metadata,
-            capabilities=entry.serves,
-            launch=entry.settings,
-            defaults=entry.defaults,
-            build=_for_plan(build, selection),
-            host=reading.host,
-            rooms=self._rooms.left(reading, entry),
-            allow_paging=entry.allow_paging,
-        )
-        return make_plan(request, self._adapters[entry.engine])
+        while True:
+            rooms = with_listed(self._rooms.left(reading, entry), build.facts.devices or ())
+            request = PlanRequest(
+                model_id=entry.id,
+                files=entry.files,
+                metadata=entry.metadata,
+                capabilities=entry.serves,
+                launch=entry.settings,
+                defaults=entry.defaults,
+                build=_for_plan(build, selection),
+                host=reading.host,
+                rooms=rooms,
+                concessions=self._concessions(),
+                allow_paging=entry.allow_paging,
+            )
+            adapter = self._adapters[entry.engine]
+            plan = await anyio.to_thread.run_sync(make_plan, request, adapter, abandon_on_cancel=True)
+            # A search takes a while, in which others may have been promised what this plan counts on.
+            if with_listed(self._rooms.left(reading, entry), build.facts.devices or ()) == rooms:
+                return plan
 
 
 def _chosen(entry: ModelEntry, selection: Selection) -> FoundBuild:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import anyio.to_thread
 
+from engines.contract import DeviceListing
 from supervisor.broker.promised import Holder, rooms_for
 from supervisor.host.budget import HostLimits, host_room
 from supervisor.host.pools import PoolRoom
@@ -48,3 +49,14 @@ class Rooms:
 
     def _read(self, pids: Sequence[int]) -> Reading:
         return Reading(self._read_host(), sum(resident_bytes(pids).values()))
+
+
+def with_listed(rooms: tuple[PoolRoom, ...], listed: Sequence[DeviceListing]) -> tuple[PoolRoom, ...]:
+    """The rooms, and for each device that is in none of them one by the build's own listing."""
+    known = {device for room in rooms for device in room.devices}
+    own = (
+        PoolRoom(f"gpu-{device.id}", device.free_bytes, device.total_bytes, "free by the build's listing", (device.id,))
+        for device in listed
+        if device.usable and device.id not in known
+    )
+    return (*rooms, *own)

@@ -116,7 +116,7 @@ class Config(Section):
     models: dict[Name, ModelConfig] = Field({}, description="models by name", json_schema_extra=LIVE)
     concessions: tuple[Concession, ...] = Field(
         _ALL_CONCESSIONS,
-        description="what a plan may give up to fit, in this order; leave one out to forbid it; not used yet",
+        description="what a plan may give up to fit, in this order; leave one out to forbid it",
         json_schema_extra=NEXT_LAUNCH,
     )
     broker: BrokerConfig = Field(BrokerConfig(), description="queue and eviction", json_schema_extra=LIVE)

@@ -11,21 +11,24 @@ from engines.contract import (
     BuildFacts,
     Capability,
     Choice,
+    Command,
     EngineAdapter,
     LaunchPlan,
     LaunchSettings,
-    MemoryEstimate,
     ModelMetadata,
+    Movable,
     PlanDraft,
     SettingsError,
 )
 from supervisor.errors import PlanError
-from supervisor.host.pools import HOST_POOL, PoolRoom
+from supervisor.host.pools import PoolRoom
 from supervisor.host.snapshot import HostSnapshot
+from supervisor.planning.concessions import LEAST_CTX, STEPS, Ladder, concede
 from supervisor.planning.context import ContextRequest, choose_context
-from supervisor.planning.placement import choose_placement
+from supervisor.planning.explained import memory_choice, place_choices, with_sizes
+from supervisor.planning.placement import Offer, Placements, offer_devices
+from supervisor.planning.scales import Scales
 from supervisor.planning.threads import ThreadRequest, choose_threads
-from supervisor.units import format_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,8 @@ class PlanRequest:
     Attributes:
         launch: the model's own launch settings.
         defaults: the engine's defaults.
-        rooms: what may be taken of each pool.
+        rooms: what may be taken of each physical memory.
+        concessions: steps that the plan may take to fit, in their order.
         allow_paging: start even when the weights do not fit.
     """
 
@@ -61,6 +65,7 @@ class PlanRequest:
     host: HostSnapshot
     rooms: tuple[PoolRoom, ...]
     allow_paging: bool
+    concessions: tuple[str, ...] = STEPS
 
 
 def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
@@ -70,31 +75,36 @@ def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
         PlanError: ``setting_refused``: the settings hold what must not be passed to this engine.
     """
     wishes = _Wishes(request.launch, request.defaults)
+    settings = wishes.merged()
     threads = choose_threads(_thread_request(request, wishes, adapter))
-    placement = choose_placement(wishes.value("devices"), wishes.value("n_gpu_layers"), request.build.facts.devices)
     context = choose_context(_context_request(request, wishes, threads.threads))
-    draft = PlanDraft(
+    movable = adapter.movable(request.metadata, settings)
+    scales = Scales(adapter.estimator(request.metadata), request.rooms, allow_paging=request.allow_paging)
+    offer = offer_devices(wishes.value("devices"), wishes.value("n_gpu_layers"), request.build.facts.devices, scales)
+    _check_devices(request, offer)
+    wished = PlanDraft(
         model_id=request.model_id,
         files=request.files,
         metadata=request.metadata,
-        settings=wishes.merged(),
+        settings=settings,
         capabilities=request.capabilities,
         threads=threads.threads,
         threads_batch=threads.threads_batch,
-        devices=placement.devices,
-        n_gpu_layers=placement.n_gpu_layers,
+        devices=offer.devices,
+        n_gpu_layers=offer.layers,
         ctx_size=context.ctx_size,
         slots=context.slots,
         cache_type=context.cache_type,
         build=request.build.facts,
     )
-    try:
-        command = adapter.command(draft, request.build.facts)
-    except SettingsError as error:
-        raise PlanError("setting_refused", f"{request.model_id}: {error}", model=request.model_id) from error
-    memory = adapter.estimate_memory(draft)
-    fits, room = _fits(request, memory)
+    command_of(wished, adapter)
+    placements = Placements(offer, movable, scales)
+    outcome = concede(wished, placements, movable, _ladder(request, wishes, movable), scales)
+    draft = outcome.weighed.draft
+    command = command_of(draft, adapter)
     build = Choice("build", request.build.name, request.build.why)
+    place = (*place_choices(offer, movable, outcome.weighed, scales), *with_sizes(context.choices, draft))
+    memory = memory_choice(outcome.weighed, scales, allow_paging=request.allow_paging)
     return LaunchPlan(
         model_id=request.model_id,
         engine=adapter.kind,
@@ -109,11 +119,60 @@ def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
         ctx_size=draft.ctx_size,
         slots=draft.slots,
         cache_type=draft.cache_type,
-        memory=memory,
-        fits=fits,
-        rationale=(build, *threads.choices, *placement.choices, *context.choices, room, *command.choices),
+        memory=outcome.weighed.memory,
+        fits=outcome.weighed.fits,
+        rationale=(build, *threads.choices, *place, *outcome.choices, memory, *command.choices),
+        degraded=outcome.degraded,
         warnings=tuple(choice.reason for choice in threads.choices) if threads.over_budget else (),
+        devices=draft.devices,
+        tensor_split=draft.tensor_split,
+        n_cpu_moe=draft.n_cpu_moe,
+        budgets=scales.budgets(outcome.weighed.memory),
+        attempts=outcome.attempts,
     )
+
+
+def command_of(draft: PlanDraft, adapter: EngineAdapter) -> Command:
+    """The draft as the build's arguments.
+
+    Raises:
+        PlanError: ``setting_refused``.
+    """
+    try:
+        return adapter.command(draft, draft.build or BuildFacts(None, None, None))
+    except SettingsError as error:
+        raise PlanError("setting_refused", f"{draft.model_id}: {error}", model=draft.model_id) from error
+
+
+def _check_devices(request: PlanRequest, offer: Offer) -> None:
+    listed = request.build.facts.devices
+    if not offer.named or listed is None:
+        return
+    known = [device.id for device in listed]
+    for device in offer.devices or ():
+        if device not in known:
+            raise PlanError(
+                "setting_refused",
+                f"{request.model_id}: launch.devices names {device}, and build {request.build.name} lists "
+                f"{', '.join(known) or 'no device'}: correct the name, or leave devices out.",
+                model=request.model_id,
+            )
+
+
+def _ladder(request: PlanRequest, wishes: _Wishes, movable: Movable) -> Ladder:
+    """What a user's own number, or extra arguments, leave open."""
+    fixed = {
+        name: f"{wishes.source(name)} says {wishes.value(name)}"
+        for name in ("slots", "cache_type", "ctx_size")
+        if wishes.value(name) is not None
+    }
+    least = wishes.value("min_ctx_size")
+    if least is not None:
+        fixed.pop("ctx_size", None)
+    elif "ctx_size" in fixed:
+        fixed["ctx_size"] += ", and there is no min_ctx_size"
+    fixed |= {name: "extra_args say it" for name in ("slots", "cache_type", "ctx_size") if name in movable.owned}
+    return Ladder(request.concessions, fixed, LEAST_CTX if least is None else least)
 
 
 class _Wishes:
@@ -159,19 +218,3 @@ def _context_request(request: PlanRequest, wishes: _Wishes, threads: int | None)
         capabilities=request.capabilities,
         metadata=request.metadata,
     )
-
-
-def _fits(request: PlanRequest, memory: Mapping[str, MemoryEstimate]) -> tuple[bool, Choice]:
-    """Whether the host's part fits; what is not known counts as fitting, and is said."""
-    estimate = memory.get(HOST_POOL)
-    needed = estimate.total if estimate else None
-    room = next((room for room in request.rooms if room.pool == HOST_POOL), None)
-    if needed is None or room is None or room.budget is None:
-        why = room.why if room else "no room is known"
-        return True, Choice("memory", format_size(needed), f"not compared: {why}")
-    numbers = f"at least {format_size(needed)} of {format_size(room.budget)} in host memory ({room.why})"
-    if needed <= room.budget:
-        return True, Choice("memory", format_size(needed), f"{numbers}: fits")
-    if request.allow_paging:
-        return True, Choice("memory", format_size(needed), f"{numbers}: does not fit, but allow_paging is set")
-    return False, Choice("memory", format_size(needed), f"{numbers}: does not fit")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from engines.contract import BuildFacts, Capability, DeviceListing, LaunchPlan, ModelMetadata
 from engines.llama_cpp.adapter import LlamaCppAdapter
 from engines.llama_cpp.settings import LlamaCppSettings
+from supervisor.errors import PlanError
 from supervisor.host.cpu import CpuBudget
 from supervisor.host.memory import MemoryBudget
 from supervisor.host.pools import PoolRoom
@@ -126,11 +127,22 @@ def test_software_devices_are_turned_off() -> None:
     assert made.n_gpu_layers == 10
 
 
-def test_a_real_card_is_left_to_the_engine() -> None:
-    """With a hardware device and no wish, no device flag is passed."""
+def test_a_real_card_gets_all_layers() -> None:
+    """With a hardware device and no wish, the plan decides: device and layers are said, and the engine's fit is off."""
     made = plan(replace(REQUEST, build=replace(REQUEST.build, facts=BuildFacts(None, None, (CARD, LLVMPIPE)))))
-    assert "--device" not in made.argv
+    argv = made.argv
+    assert argv[argv.index("--device") + 1] == "CUDA0"
+    assert argv[argv.index("--n-gpu-layers") + 1] == "31"
+    assert argv[argv.index("--fit") + 1] == "off"
     assert "CUDA0 (NVIDIA H200)" in reason(made, "devices")
+
+
+def test_a_device_that_the_build_does_not_list_is_refused() -> None:
+    """The engine would end at once; the owner hears which names there are."""
+    build = replace(REQUEST.build, facts=BuildFacts(None, None, (CARD,)))
+    with pytest.raises(PlanError, match=r"names CUDA7.*lists CUDA0") as caught:
+        plan(replace(REQUEST, build=build, launch=LlamaCppSettings(devices=("CUDA7",))))
+    assert caught.value.code == "setting_refused"
 
 
 def test_what_does_not_fit_says_the_numbers() -> None:
@@ -140,7 +152,11 @@ def test_what_does_not_fit_says_the_numbers() -> None:
     assert not made.fits
     assert "of 200.0 MiB" in reason(made, "memory")
     assert "host.memory 1.2 GiB" in reason(made, "memory")
-    assert plan(replace(REQUEST, rooms=little, allow_paging=True)).fits
+    host = made.memory["host"]
+    anonymous = (host.anonymous or 0) + (host.upper or 0)
+    enough = (PoolRoom("host", anonymous, 16 * GIB, "set"),)
+    assert not plan(replace(REQUEST, rooms=enough)).fits
+    assert plan(replace(REQUEST, rooms=enough, allow_paging=True)).fits
     assert plan(replace(REQUEST, rooms=(PoolRoom("host", None, None, "no file says"),))).fits
 
 
