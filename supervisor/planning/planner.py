@@ -24,11 +24,11 @@ from supervisor.errors import PlanError
 from supervisor.host.pools import PoolRoom
 from supervisor.host.snapshot import HostSnapshot
 from supervisor.planning.concessions import LEAST_CTX, STEPS, Ladder, concede
-from supervisor.planning.context import ContextRequest, choose_context
+from supervisor.planning.context import ContextChoice, ContextRequest, choose_context
 from supervisor.planning.explained import memory_choice, place_choices, with_sizes
 from supervisor.planning.placement import Offer, Placements, offer_devices
 from supervisor.planning.scales import Scales
-from supervisor.planning.threads import ThreadRequest, choose_threads
+from supervisor.planning.threads import ThreadChoice, ThreadRequest, choose_threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +82,7 @@ def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
     scales = Scales(adapter.estimator(request.metadata), request.rooms, allow_paging=request.allow_paging)
     offer = offer_devices(wishes.value("devices"), wishes.value("n_gpu_layers"), request.build.facts.devices, scales)
     _check_devices(request, offer)
-    wished = PlanDraft(
-        model_id=request.model_id,
-        files=request.files,
-        metadata=request.metadata,
-        settings=settings,
-        capabilities=request.capabilities,
-        threads=threads.threads,
-        threads_batch=threads.threads_batch,
-        devices=offer.devices,
-        n_gpu_layers=offer.layers,
-        ctx_size=context.ctx_size,
-        slots=context.slots,
-        cache_type=context.cache_type,
-        build=request.build.facts,
-    )
+    wished = _wished(request, settings, threads, context, offer)
     command_of(wished, adapter)
     placements = Placements(offer, movable, scales)
     outcome = concede(wished, placements, movable, _ladder(request, wishes, movable), scales)
@@ -129,6 +115,27 @@ def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
         n_cpu_moe=draft.n_cpu_moe,
         budgets=scales.budgets(outcome.weighed.memory),
         attempts=outcome.attempts,
+    )
+
+
+def _wished(
+    request: PlanRequest, settings: LaunchSettings, threads: ThreadChoice, context: ContextChoice, offer: Offer
+) -> PlanDraft:
+    """What is launched if nothing need be given up; it lies nowhere yet."""
+    return PlanDraft(
+        model_id=request.model_id,
+        files=request.files,
+        metadata=request.metadata,
+        settings=settings,
+        capabilities=request.capabilities,
+        threads=threads.threads,
+        threads_batch=threads.threads_batch,
+        devices=offer.devices,
+        n_gpu_layers=offer.layers,
+        ctx_size=context.ctx_size,
+        slots=context.slots,
+        cache_type=context.cache_type,
+        build=request.build.facts,
     )
 
 
