@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 from pydantic import BaseModel, ConfigDict
 
 from engines.exits import ExitEvidence, Verdict
-from engines.plan_parts import Attempt, Budget, Choice, MemoryEstimate, Movable
+from engines.plan_parts import Budget, Choice, MemoryEstimate, Movable, Tried
 from engines.vocabulary import (
     Blame,
     Capability,
@@ -30,7 +30,6 @@ from engines.vocabulary import (
 
 # One import for whoever writes an adapter or uses one.
 __all__ = [
-    "Attempt",
     "Blame",
     "Budget",
     "BuildFacts",
@@ -59,6 +58,7 @@ __all__ = [
     "PlanDraft",
     "RunsHere",
     "SettingsError",
+    "Tried",
     "Verdict",
 ]
 
@@ -258,7 +258,7 @@ class LaunchPlan:
     tensor_split: tuple[int, ...] = ()
     n_cpu_moe: int = 0
     budgets: Mapping[str, Budget] = field(default_factory=dict)
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[Tried, ...] = ()
 
 
 class EngineAdapter(Protocol):

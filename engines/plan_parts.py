@@ -57,7 +57,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class Tried:
     """One way to launch that was weighed.
 
     Attributes:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from engines.contract import Attempt, Choice, Movable, PlanDraft
+from engines.contract import Choice, Movable, PlanDraft, Tried
 from supervisor.planning.placement import Place, Placements, largest
 from supervisor.planning.scales import Scales, Weighed
 
@@ -56,7 +56,7 @@ class Outcome:
     weighed: Weighed
     degraded: tuple[str, ...]
     choices: tuple[Choice, ...]
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[Tried, ...]
 
 
 def concede(draft: PlanDraft, placements: Placements, movable: Movable, ladder: Ladder, scales: Scales) -> Outcome:
@@ -75,7 +75,7 @@ class _Climb:
         self._moves = placements.moves()
         self._whole = placements.whole
         self._wished = draft
-        self._attempts: list[Attempt] = []
+        self._attempts: list[Tried] = []
         self._smaller: dict[str, Callable[[PlanDraft], Iterator[PlanDraft]]] = {
             "slots": _fewer_slots,
             "cache_type": self._smaller_types,

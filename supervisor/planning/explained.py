@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from engines.contract import Attempt, Choice, LaunchPlan, Movable, PlanDraft
+from engines.contract import Choice, LaunchPlan, Movable, PlanDraft, Tried
 from supervisor.errors import PlanError
 from supervisor.host.pools import HOST_POOL
 from supervisor.planning.placement import Offer
@@ -98,7 +98,7 @@ def does_not_fit(plan: LaunchPlan) -> PlanError:
     )
 
 
-def _row(attempt: Attempt) -> str:
+def _row(attempt: Tried) -> str:
     budgets = ((pool, size, attempt.budget[pool]) for pool, size in attempt.needed.items())
     short = [(pool, size, budget) for pool, size, budget in budgets if budget is not None and size > budget]
     return ", ".join(f"{format_size(size)} of {format_size(budget)} in {pool}" for pool, size, budget in short)

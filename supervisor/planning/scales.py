@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from engines.contract import Attempt, Budget, Estimator, MemoryEstimate, PlanDraft
+from engines.contract import Budget, Estimator, MemoryEstimate, PlanDraft, Tried
 from supervisor.host.pools import HOST_POOL, PoolRoom
 from supervisor.units import format_size
 
@@ -82,9 +82,9 @@ class Scales:
         room = self._rooms.get(self.pool_of(device))
         return None if room is None or room.budget is None else room.budget // max(1, len(room.devices))
 
-    def attempt(self, step: str, weighed: Weighed) -> Attempt:
+    def attempt(self, step: str, weighed: Weighed) -> Tried:
         """The row of a table of what was tried."""
-        return Attempt(step, dict(weighed.needed), {pool: self.budget(pool) for pool in weighed.needed})
+        return Tried(step, dict(weighed.needed), {pool: self.budget(pool) for pool in weighed.needed})
 
     def _weigh(self, draft: PlanDraft) -> Weighed:
         memory: dict[str, MemoryEstimate] = {}
