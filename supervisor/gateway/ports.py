@@ -7,9 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import aiohttp
-
-from engines.contract import Capability, EngineKind, LaunchPlan
+from engines.contract import Capability, Endpoint, EngineKind, LaunchPlan
 from supervisor.broker.lease import LeaseRequest
 from supervisor.gateway.doorkeeper import Doorkeeper
 from supervisor.models.catalog import ModelEntry
@@ -19,15 +17,12 @@ class Launch(Protocol):
     """An engine process that can be talked to.
 
     Attributes:
-        session: HTTP client to this process alone.
+        endpoint: where it listens.
         headers: the engine's key.
     """
 
     @property
-    def session(self) -> aiohttp.ClientSession: ...  # noqa: D102  said in the class
-
-    @property
-    def base_url(self) -> str: ...  # noqa: D102  said in the class
+    def endpoint(self) -> Endpoint: ...  # noqa: D102  said in the class
 
     @property
     def headers(self) -> Mapping[str, str]: ...  # noqa: D102  said in the class

@@ -71,7 +71,7 @@ class Relay:
         settings = self._settings
         async with (
             client.told_to_wait(settings.early_header, settings.waiting_interval),
-            self._open(call, adapter.prepare_generation(call.body), streamed=True) as upstream,
+            self._open(call, adapter.prepare_generation(call.body)) as upstream,
         ):
             while not passing.done:
                 frames = await upstream.frames()
@@ -91,7 +91,7 @@ class Relay:
         if not adapter.can_stream(call.body):
             return _document(await self.whole(call), call.entry.id)
         fold = Fold(kind, adapter.answer_prefix(call.body))
-        async with self._open(call, adapter.prepare_generation(call.body), streamed=True) as upstream:
+        async with self._open(call, adapter.prepare_generation(call.body)) as upstream:
             while not upstream.complete:
                 frames = await upstream.frames()
                 if frames is None:
@@ -110,14 +110,14 @@ class Relay:
 
     async def whole(self, call: Call) -> bytes:
         """An answer that engines don't stream, as its bytes."""
-        async with self._open(call, call.body, streamed=False) as upstream:
+        async with self._open(call, call.body) as upstream:
             return await upstream.body()
 
     @asynccontextmanager
-    async def _open(self, call: Call, body: dict[str, Any], *, streamed: bool) -> AsyncIterator[Upstream]:
+    async def _open(self, call: Call, body: dict[str, Any]) -> AsyncIterator[Upstream]:
         exchange, entry = call.exchange, call.entry
         payload = await encode({**body, "model": entry.id}, large=call.large)
-        post = Post(entry.id, call.path, payload, streamed=streamed, idle_timeout=self._settings.idle_timeout)
+        post = Post(entry.id, call.path, payload, idle_timeout=self._settings.idle_timeout)
         request = LeaseRequest(exchange.request_id, exchange.caller.name, entry, keep_alive=call.keep_alive)
         async with AsyncExitStack() as stack:
             try:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
 import orjson
 
 from supervisor.errors import UpstreamError
-from supervisor.gateway.ports import Launch, Lease
+from supervisor.gateway.engine_connection import (
+    EngineConnection,
+    EngineConnectionError,
+    NotReachedError,
+    SilentError,
+    ask,
+)
+from supervisor.gateway.ports import Lease
 from supervisor.gateway.translate.sse import FrameTooLongError, SseSplitter
 
-_CONNECT_SECONDS = 5.0
 _OK = 200
-# Above this, aiohttp wants a file to read from piece by piece: writing it at once would hold up the loop.
-_LARGE_BYTES = 2**20
 _UNAUTHORISED = frozenset({401, 403})
 _ERROR_STATUS = range(400, 600)
 # Types by which engines name what OpenAI's clients look for under another code.
@@ -31,14 +33,12 @@ class Post:
 
     Attributes:
         model: for messages.
-        streamed: the answer is a stream, after which its connection is not used again.
         idle_timeout: longest silence, in seconds.
     """
 
     model: str
     path: str
     body: bytes
-    streamed: bool
     idle_timeout: float
 
 
@@ -49,11 +49,11 @@ class Upstream:
         complete: the engine said all that it had to say; until then, leaving means abandoning the slot.
     """
 
-    def __init__(self, model: str, response: aiohttp.ClientResponse, done: Callable[[], None]) -> None:
+    def __init__(self, model: str, connection: EngineConnection, done: Callable[[], None]) -> None:
         self.complete = False
         self._done = done
         self._model = model
-        self._response = response
+        self._connection = connection
         self._splitter = SseSplitter()
 
     def finish(self) -> None:
@@ -69,11 +69,11 @@ class Upstream:
         """
         while True:
             try:
-                chunk = await self._response.content.readany()
+                chunk = await self._connection.read()
                 if not chunk:
                     return None
                 frames = self._splitter.feed(chunk)
-            except (aiohttp.ClientError, OSError, FrameTooLongError) as error:
+            except (EngineConnectionError, FrameTooLongError) as error:
                 raise translate(error, self._model) from error
             if frames:
                 return frames
@@ -85,8 +85,8 @@ class Upstream:
             UpstreamError: ``upstream_died``, ``upstream_timeout``.
         """
         try:
-            body = await self._response.read()
-        except (aiohttp.ClientError, OSError) as error:
+            body = await self._connection.read_all()
+        except EngineConnectionError as error:
             raise translate(error, self._model) from error
         self.finish()
         return body
@@ -97,7 +97,10 @@ class Upstream:
         Raises:
             UpstreamError: ``upstream_refused`` with the engine's own words, or why that could not be read.
         """
-        status = self._response.status
+        try:
+            status = await self._connection.status()
+        except EngineConnectionError as error:
+            raise translate(error, self._model) from error
         if status == _OK:
             return
         body = await self.body()
@@ -114,65 +117,36 @@ class Upstream:
 async def open_upstream(lease: Lease, post: Post) -> AsyncIterator[Upstream]:
     """Post to the engine; what is left unread at the end is cut off, and the slot abandoned.
 
-    Closing the connection, rather than giving it back to the pool, is what makes the engine stop.
+    Closing the connection is what makes the engine stop.
 
     Raises:
         UpstreamError: any of its codes.
     """
-    response: aiohttp.ClientResponse | None = None
+    connection: EngineConnection | None = None
     upstream: Upstream | None = None
     reached = True
+    launch = lease.launch
     try:
         try:
-            response = await _send(lease.launch, post)
-        except RuntimeError as error:
-            # The session is closed: the launch has just ended, and nothing was sent.
+            connection = await ask(launch.endpoint, post.path, launch.headers, post.body, post.idle_timeout)
+        except NotReachedError as error:
             reached = False
-            raise UpstreamError("upstream_unreachable", f"The engine of {post.model} has just ended.") from error
-        except (aiohttp.ClientError, OSError) as error:
-            reached = not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
             raise translate(error, post.model) from error
-        upstream = Upstream(post.model, response, lease.done)
+        upstream = Upstream(post.model, connection, lease.done)
         await upstream.must_be_good()
         yield upstream
     finally:
         if reached and (upstream is None or not upstream.complete):
             lease.abandon()
-        if response is not None:
-            response.close()  # nothing is left to close where the answer was read to its end
-
-
-async def _send(launch: Launch, post: Post) -> aiohttp.ClientResponse:
-    try:
-        return await _send_once(launch, post)
-    except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError):
-        raise
-    except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-        # An idle connection that the engine had closed: nothing of an answer came, so once more on another one.
-        return await _send_once(launch, post)
-
-
-async def _send_once(launch: Launch, post: Post) -> aiohttp.ClientResponse:
-    # Nothing of the client's own headers; no compression, since frames are passed on as they are.
-    headers = {**launch.headers, "Content-Type": "application/json", "Accept-Encoding": "identity"}
-    if post.streamed:
-        # llama-server closes after each stream, and still promises keep-alive unless it is told: the pool would hand
-        # out a connection that is about to end.
-        headers["Connection"] = "close"
-    return await launch.session.post(
-        launch.base_url + post.path,
-        data=io.BytesIO(post.body) if len(post.body) > _LARGE_BYTES else post.body,
-        headers=headers,
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=post.idle_timeout),
-        allow_redirects=False,
-    )
+        if connection is not None:
+            connection.close()
 
 
 def translate(error: Exception, model: str) -> UpstreamError:
     """What a foreign exception means."""
-    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+    if isinstance(error, NotReachedError):
         return UpstreamError("upstream_unreachable", f"The engine of {model} takes no connection.")
-    if isinstance(error, TimeoutError):
+    if isinstance(error, SilentError):
         return UpstreamError("upstream_timeout", f"The engine of {model} fell silent and was given up.")
     if isinstance(error, FrameTooLongError):
         return UpstreamError("upstream_died", f"The engine of {model} sent something that can't be read: {error}.")

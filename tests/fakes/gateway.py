@@ -13,7 +13,7 @@ import aiohttp
 import anyio
 from aiohttp import web
 
-from engines.contract import Capability, EngineKind, LaunchPlan, LaunchSettings
+from engines.contract import Capability, Endpoint, EngineKind, LaunchPlan, LaunchSettings
 from supervisor.broker.lease import LeaseRequest
 from supervisor.clock import SystemClock
 from supervisor.errors import ModelError, SupervisorError
@@ -100,9 +100,8 @@ class FakeGeneration:
 class FakeLaunch:
     """Leads to the played engine."""
 
-    session: aiohttp.ClientSession
+    endpoint: Endpoint
     plan: LaunchPlan = field(default_factory=launch_plan)
-    base_url: str = "http://engine"
     headers: Mapping[str, str] = field(default_factory=lambda: {"Authorization": f"Bearer {KEY}"})
     instance_id: str = "demo-1"
 
@@ -312,9 +311,7 @@ async def running_gateway(
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(short_socket_folder())
         await stack.enter_async_context(engine.listening(folder / "e.sock"))
-        connector = aiohttp.UnixConnector(str(folder / "e.sock"), limit=0)
-        session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, auto_decompress=False))
-        broker = FakeBroker(FakeLaunch(session))
+        broker = FakeBroker(FakeLaunch(Endpoint(folder / "e.sock")))
         ports = Ports(
             router=router,
             leases=broker,

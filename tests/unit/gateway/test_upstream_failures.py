@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import aiohttp
 import anyio
 import orjson
 import pytest
 
+from engines.contract import Endpoint
 from tests.fakes.gateway import running_gateway
 from tests.fakes.played_engine import Play, PlayedEngine, stream, whole
 
@@ -153,12 +153,8 @@ async def test_progress_keeps_a_slow_engine_alive() -> None:
 
 async def test_an_engine_that_is_not_there_gives_502() -> None:
     """Nothing was started in it, so its slot is not abandoned either."""
-    nowhere = aiohttp.UnixConnector("/nowhere/e.sock")
-    async with (
-        running_gateway(PlayedEngine(stream(b""))) as gateway,
-        aiohttp.ClientSession(connector=nowhere) as session,
-    ):
-        gateway.broker.launch.session = session
+    async with running_gateway(PlayedEngine(stream(b""))) as gateway:
+        gateway.broker.launch.endpoint = Endpoint(Path("/nowhere/e.sock"))
         async with gateway.client.post("/v1/chat/completions", json=SAY_HI) as answer:
             assert answer.status == 502
             assert (await answer.json())["error"]["code"] == "upstream_unreachable"
@@ -176,15 +172,15 @@ async def test_an_answer_that_can_not_be_folded_gives_502(data: bytes) -> None:
         assert (await answer.json())["error"]["code"] == "upstream_died"
 
 
-async def test_an_engine_that_is_cut_twice_before_its_header_is_asked_on_the_next_launch() -> None:
-    """A dying engine may still take the second connection: nothing was answered, so a fresh launch is asked.
+async def test_an_engine_that_is_cut_before_its_header_is_asked_on_the_next_launch() -> None:
+    """A dying engine may still take a connection: nothing was answered, so a fresh launch is asked.
 
     Prevents that a killed process, whose sockets are closed one by one, turned into a 502.
     """
     dying = Play(ending="cut", headers=False)
-    async with running_gateway(PlayedEngine(dying, dying, stream(b"".join(FRAMES)))) as gateway:
+    async with running_gateway(PlayedEngine(dying, stream(b"".join(FRAMES)))) as gateway:
         gateway.broker.breaks = True
         async with gateway.client.post("/v1/chat/completions", json=SAY_HI) as answer:
             assert answer.status == 200
-        assert len(gateway.engine.heard) == 3
+        assert len(gateway.engine.heard) == 2
         assert len(gateway.broker.leases) == 2

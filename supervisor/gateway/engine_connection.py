@@ -1,0 +1,230 @@
+"""One connection to an engine, for one request and its answer.
+
+Connections are not kept: llama-server closes after each stream, although it promises otherwise; a new one over a Unix
+socket costs little, and one that is never used twice can't be found closed by the other end. Closing it is also what
+makes an engine stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import cast
+
+from engines.contract import Endpoint
+from supervisor.gateway.http_answer import GarbledError, HttpAnswer
+
+_CONNECT_SECONDS = 5.0
+# A Unix socket whose queue of newcomers is full refuses at once.
+_FULL_PAUSE = 0.002
+# Read ahead of a client that is slower than the engine; then the engine waits.
+_MOST_HELD_BYTES = 256 * 2**10
+# Above this, head and body are written one by one rather than copied together.
+_LARGE_BYTES = 64 * 2**10
+
+
+class EngineConnectionError(Exception):
+    """The connection gives no answer, or no more of it."""
+
+
+class NotReachedError(EngineConnectionError):
+    """Nobody takes the connection: nothing was sent."""
+
+
+class SilentError(EngineConnectionError):
+    """Nothing came for too long."""
+
+
+class CutError(EngineConnectionError):
+    """The connection ended before the answer, or what came is no answer."""
+
+
+class EngineConnection(asyncio.Protocol):
+    """Sends one request as soon as it is connected; then its answer is read piece by piece.
+
+    Args:
+        request: the bytes to send, in one piece or more.
+        patience: longest silence while somebody waits for it, in seconds.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, request: tuple[bytes, ...], patience: float) -> None:
+        self._loop = loop
+        self._request = request
+        self._patience = patience
+        self._answer = HttpAnswer()
+        self._transport: asyncio.Transport | None = None
+        self._pieces: list[bytes] = []
+        self._held = 0
+        self._paused = False
+        self._failure: EngineConnectionError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = 0.0
+
+    async def status(self) -> int:
+        """The answer's status, once its head has come.
+
+        Raises:
+            SilentError, CutError: there is none.
+        """
+        while self._answer.status is None:
+            if self._failure is not None:
+                raise self._failure
+            await self._wait()
+        return self._answer.status
+
+    async def read(self) -> bytes:
+        """What has come of the body, at least a byte of it; empty at its end.
+
+        Raises:
+            SilentError, CutError: it ends too early.
+        """
+        while not self._pieces:
+            if self._answer.done:
+                return b""
+            if self._failure is not None:
+                raise self._failure
+            await self._wait()
+        pieces, self._pieces, self._held = self._pieces, [], 0
+        if self._paused and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def read_all(self) -> bytes:
+        """The body from here to its end.
+
+        Raises:
+            SilentError, CutError: it ends too early.
+        """
+        pieces = []
+        while piece := await self.read():
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        """End it now, whatever is still to come."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the request."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass of it
+        for piece in self._request:
+            self._transport.write(piece)
+        self._request = ()
+
+    def data_received(self, data: bytes) -> None:
+        """Read on, and wake who waits."""
+        self._deadline = self._loop.time() + self._patience
+        answer = self._answer
+        if answer.done or self._failure is not None:
+            return
+        before = (answer.status, answer.done)
+        try:
+            piece = answer.feed(data)
+        except GarbledError as error:
+            self._fail(CutError(f"what came can't be read: {error}"))
+            return
+        if piece:
+            self._pieces.append(piece)
+            self._held += len(piece)
+            if self._held > _MOST_HELD_BYTES and not self._paused and self._transport is not None:
+                self._paused = True
+                self._transport.pause_reading()
+        # Progress within a head, or within a chunk's size, is nothing that anybody waits for.
+        if piece or before != (answer.status, answer.done):
+            self._wake()
+
+    def eof_received(self) -> bool:
+        """The engine has said all; the connection is closed."""
+        self._ended()
+        return False
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """There will be no more."""
+        self._transport = None
+        self._ended()
+
+    def _ended(self) -> None:
+        if not self._answer.end():
+            self._fail(CutError("the connection was cut"))
+        self._wake()
+
+    def _fail(self, error: EngineConnectionError) -> None:
+        if self._failure is None:
+            self._failure = error
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _wait(self) -> None:
+        """Until something has come, or the patience is over; one timer serves all waits."""
+        self._waiter = self._loop.create_future()
+        self._deadline = self._loop.time() + self._patience
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._deadline, self._look_at_the_clock)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _look_at_the_clock(self) -> None:
+        self._timer = None
+        if self._waiter is None:
+            return  # nobody waits: the client is slower, and the next wait sets a timer of its own
+        if self._loop.time() >= self._deadline:
+            self._fail(SilentError(f"nothing came for {self._patience:g} s"))
+        else:
+            self._timer = self._loop.call_at(self._deadline, self._look_at_the_clock)
+
+
+async def ask(
+    endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes, patience: float
+) -> EngineConnection:
+    """Post ``body``; the answer is still to be read, and the connection to be closed.
+
+    Args:
+        endpoint: where the engine listens.
+        path: of its API.
+        headers: its key.
+        body: JSON.
+        patience: as ``EngineConnection``.
+
+    Raises:
+        NotReachedError: nothing was sent.
+    """
+    # Nothing of the client's own headers; no compression, since frames are passed on as they are.
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: engine\r\n{lines}Content-Type: application/json\r\n"
+        f"Accept-Encoding: identity\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode()
+    loop = asyncio.get_running_loop()
+    request = (head, body) if len(body) > _LARGE_BYTES else (head + body,)
+    connection = EngineConnection(loop, request, patience)
+    try:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            await _connect(loop, endpoint, connection)
+    except OSError as error:  # TimeoutError among them
+        raise NotReachedError(str(error) or "no connection in time") from error
+    return connection
+
+
+async def _connect(loop: asyncio.AbstractEventLoop, endpoint: Endpoint, connection: EngineConnection) -> None:
+    if endpoint.socket_path is None:
+        assert endpoint.port is not None
+        await loop.create_connection(lambda: connection, "127.0.0.1", endpoint.port)
+        return
+    while True:
+        try:
+            await loop.create_unix_connection(lambda: connection, str(endpoint.socket_path))
+        except BlockingIOError:
+            await asyncio.sleep(_FULL_PAUSE)
+        else:
+            return
