@@ -118,8 +118,10 @@ class JsonFile:
             return bad
         return None
 
-    def write(self, document: dict[str, Any]) -> None:
+    def write(self, document: dict[str, Any], *, durable: bool = True) -> None:
         """Replace the file: temporary file, fsync, rename, fsync of the folder.
+
+        Not ``durable``: without the flushes; whole or not there also after SIGKILL, but not after a power failure.
 
         Raises:
             OSError: disk full, or no right to write; the old file is untouched.
@@ -129,8 +131,11 @@ class JsonFile:
             with os.fdopen(fd, "wb") as stream:
                 stream.write(data)
                 stream.flush()
-                os.fsync(stream.fileno())
+                if durable:
+                    os.fsync(stream.fileno())
             name.replace(self.path)
+        if not durable:
+            return
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)

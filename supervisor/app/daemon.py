@@ -1,8 +1,8 @@
 """The root task group; the order of start and of stop.
 
-Start: the command line has locked the state folder and opened the socket; then builds and models are looked for. Stop:
-take nothing new, let running requests drain, stop the engines, all within ``shutdown.total``; a second signal ends the
-waiting.
+Start: the command line has locked the state folder and opened the socket; then what an earlier daemon left is ended,
+and builds and models are looked for. Stop: take nothing new, let running requests drain, stop the engines, all within
+``shutdown.total``; a second signal ends the waiting.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ from supervisor.instances.launch import sweep_sockets
 from supervisor.instances.tools import InstanceLimits, InstanceTools
 from supervisor.models.catalog import Catalog, ModelEntry
 from supervisor.processes.environment import child_environment
+from supervisor.processes.launch_records import LaunchRecords
 from supervisor.processes.log_folder import LogFolder
 from supervisor.processes.log_lines import FOLDER_NAME
+from supervisor.processes.orphans import OrphanSweep
 from supervisor.reloading import Reloader, why_relaunch
 from supervisor.storage import make_private_folder
 from supervisor.telemetry.event_stream import EventStream
@@ -106,6 +108,8 @@ class Daemon:
         self._bus = EventBus(self._clock)
         log_events(self._bus, options.logger)
         self._logs = LogFolder(config.state_dir / FOLDER_NAME, self._clock, self._bus, options.redactor.clean)
+        self._records = LaunchRecords(config.state_dir, self._bus)
+        self._orphans = OrphanSweep(self._records, config.supervision.stop.grace, self._bus)
         self._address: str | None = None
         self._known = False
         # What the file holds now is what was loaded: a change from here on is a change.
@@ -115,7 +119,12 @@ class Daemon:
         self._door = Doorkeeper(read_access(config, options.redactor.add), FailedAttempts(self._clock))
         self._certificate = _certificate(config, self._bus)
         self._knowledge = Knowledge(
-            config, options.env, self._bus, config.state_dir, holders=lambda: holders_of(self._fleet.instances())
+            config,
+            options.env,
+            self._bus,
+            config.state_dir,
+            holders=lambda: holders_of(self._fleet.instances()),
+            mark=self._records.run_mark,
         )
         self._router = self._knowledge.router
         self._shelf = self._knowledge.shelf
@@ -139,6 +148,7 @@ class Daemon:
                 try:
                     await self._serve(signals)
                 finally:
+                    self._records.end_run()
                     outer.cancel_scope.cancel()
 
     async def _serve(self, signals: AsyncIterator[signal.Signals]) -> None:
@@ -168,7 +178,8 @@ class Daemon:
             await tasks.start(self._watch.run, partial(self._reloader.reload_quietly, "the file changed"))
 
     async def _look_around(self) -> None:
-        """Builds and models, after listening: nobody waits for them but who asks for them."""
+        """Leftovers, builds and models, after listening: nobody waits for them but who asks for a model."""
+        await self._contained(self._orphans.run)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._contained, self._shelf.look_at_all)
             tasks.start_soon(self._contained, self._knowledge.look_for_models)
@@ -266,7 +277,7 @@ class Daemon:
     def _instance_tools(self, entry: ModelEntry, changed: Callable[[Instance], None]) -> InstanceTools:
         return InstanceTools(
             adapter=ADAPTERS[entry.engine],
-            prepare=self._launching.prepare,
+            prepare=self._prepare,
             environment=self._environment,
             forget_key=self._options.redactor.discard,
             clean=self._options.redactor.clean,
@@ -275,7 +286,13 @@ class Daemon:
             clock=self._clock,
             bus=self._bus,
             changed=changed,
+            records=self._records,
         )
+
+    async def _prepare(self, entry: ModelEntry) -> LaunchPlan:
+        """Nothing is launched before leftovers are gone: they may hold the memory that the plan counts on."""
+        await self._orphans.done.wait()
+        return await self._launching.prepare(entry)
 
     def _environment(self, adapter: EngineAdapter, plan: LaunchPlan, key: str) -> dict[str, str]:
         self._options.redactor.add(key)

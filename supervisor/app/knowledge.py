@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +28,9 @@ from supervisor.host.snapshot import HostSnapshot, take_snapshot
 from supervisor.models.catalog import build_catalog, explicit_files
 from supervisor.models.inventory import Inventory
 from supervisor.models.metadata_cache import CACHE_SCHEMA as MODELS_SCHEMA
+from supervisor.processes.child_process import SpawnSpec
+from supervisor.processes.command import Output, run_command
+from supervisor.processes.proc_table import MARK_VARIABLE
 from supervisor.routing.router import Router
 from supervisor.storage import JsonFile
 
@@ -48,14 +52,18 @@ class Knowledge:
         env: Mapping[str, str],
         bus: EventBus,
         state: Path | None,
+        *,
         root: Path = _ROOT,
         holders: Callable[[], Sequence[Holder]] = tuple,
+        mark: str | None = None,
     ) -> None:
+        """``mark``: what short commands carry in their environment, so that one left behind is found."""
         self._config = config
         self._env = env
         self._bus = bus
         self._state = state
         self._root = root
+        self._mark = mark
         self._inventory = Inventory(ADAPTERS, self._state_file("models.json", MODELS_SCHEMA), bus)
         self.router = Router()
         self.shelf = self._build_shelf()
@@ -90,9 +98,15 @@ class Knowledge:
             bus=self._bus,
             cache=self._state_file("builds.json", FACTS_SCHEMA),
             host=host_mark(),
+            run=self._run_marked,
         )
         candidates = {kind: partial(self._candidates, adapter) for kind, adapter in ADAPTERS.items()}
         return BuildShelf(candidates, inspector, SystemClock())
+
+    async def _run_marked(self, spec: SpawnSpec, limit_seconds: float) -> Output:
+        if self._mark is not None:
+            spec = replace(spec, env={**spec.env, MARK_VARIABLE: self._mark})
+        return await run_command(spec, limit_seconds)
 
     def _candidates(self, adapter: EngineAdapter) -> tuple[Candidate, ...]:
         return find_builds(self._config.engines[adapter.kind], adapter, self._env)

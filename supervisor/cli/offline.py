@@ -83,6 +83,6 @@ def _run(
     config: Config, env: Mapping[str, str], state: Path | None, root: Path, read: Callable[[Knowledge], Awaitable[T]]
 ) -> T:
     async def run() -> T:
-        return await read(Knowledge(config, env, EventBus(SystemClock()), state, root))
+        return await read(Knowledge(config, env, EventBus(SystemClock()), state, root=root))
 
     return anyio.run(run)

@@ -19,8 +19,11 @@ from supervisor.instances.probes import ReadinessSignals, wait_until_ready
 from supervisor.instances.race import first_of
 from supervisor.models.catalog import ModelEntry
 from supervisor.processes.child_process import ChildProcess, Exit, SpawnFailed, SpawnSpec, spawn
+from supervisor.processes.events import EngineRemains
+from supervisor.processes.launch_records import LaunchRecords
 from supervisor.processes.log_file import LogFile
 from supervisor.processes.log_lines import LaunchEnd, LaunchStart
+from supervisor.processes.proc_table import MARK_VARIABLE
 from supervisor.processes.progress import ProgressSample, StallWatch, read_progress
 
 Flush = Callable[[Launch], Awaitable[None]]
@@ -50,6 +53,7 @@ class AttemptTools:
     stop_grace: float
     flush: Flush
     log: LogFile
+    records: LaunchRecords
 
 
 class Attempt:
@@ -75,6 +79,8 @@ class Attempt:
         self._began = tools.clock.monotonic()
         self._ready_at: float | None = None
         self._told_at = self._began
+        self._mark = ""
+        self._survivors: tuple[int, ...] = ()
 
     async def prepare(self, stop: anyio.Event) -> LaunchPlan | None:
         """The plan; None when ``stop`` came first.
@@ -105,10 +111,13 @@ class Attempt:
         ticket = prepare_ticket(tools.adapter, tools.runtime_dir)
         self.launch_id = ticket.id
         try:
+            self._mark = await tools.records.open(ticket.id, self._entry.id, ticket.endpoint.socket_path)
             report = await self._run(plan, ticket, stop, became_ready, stopping)
             tools.log.ended(_log_end(ticket.id, report))
         finally:
             tools.forget_key(ticket.api_key)
+            with anyio.CancelScope(shield=True):
+                await self._take_back()
         return report
 
     async def _run(
@@ -135,14 +144,24 @@ class Attempt:
                 tools.bus.publish(
                     LaunchStarted(tools.instance_id, self._entry.id, launch.id, child.pid, self._generation)
                 )
+                tasks.start_soon(tools.records.started, ticket.id, child.pid)
                 await tasks.start(child.run)
                 reports.append(await self._live(child, launch, stop, became_ready, stopping))
             finally:
                 with anyio.CancelScope(shield=True):
                     await child.stop(0.0)
+                    self._survivors = child.survivors
                     await launch.aclose()
                 tasks.cancel_scope.cancel()
         return reports[0]
+
+    async def _take_back(self) -> None:
+        """What was written down of the launch, unless something of it outlived even SIGKILL."""
+        tools = self._tools
+        if self._survivors:
+            tools.bus.publish(EngineRemains(tools.instance_id, self._entry.id, self.launch_id, self._survivors))
+        else:
+            await tools.records.close(self.launch_id)
 
     async def _live(
         self,
@@ -199,7 +218,8 @@ class Attempt:
     def _spec(self, plan: LaunchPlan, ticket: LaunchTicket) -> SpawnSpec:
         adapter = self._tools.adapter
         argv = (str(plan.executable), *plan.argv, *adapter.endpoint_args(ticket.endpoint))
-        return SpawnSpec(argv=argv, env=self._tools.environment(adapter, plan, ticket.api_key))
+        env = {**self._tools.environment(adapter, plan, ticket.api_key), MARK_VARIABLE: self._mark}
+        return SpawnSpec(argv=argv, env=env)
 
     def _read_line(self, line: str) -> None:
         self._signals.read_line(line)

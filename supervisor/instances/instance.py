@@ -239,6 +239,7 @@ class Instance:
             stop_grace=limits.stop_grace,
             flush=tools.flush,
             log=tools.log,
+            records=tools.records,
         )
 
     def _became_ready(self, launch: Launch) -> None:

@@ -15,6 +15,7 @@ from supervisor.instances.attempt import Flush
 from supervisor.instances.launch import Launch
 from supervisor.instances.restart_policy import RestartLimits
 from supervisor.models.catalog import ModelEntry
+from supervisor.processes.launch_records import LaunchRecords
 from supervisor.processes.log_file import LogFile
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class InstanceTools:
         changed: called in the same sync step as each change of state.
         log: the model's log on disk.
         flush: awaited, within a bound, before a READY engine is told to stop.
+        records: where launches are written down, for a daemon that comes after a crash.
     """
 
     adapter: EngineAdapter
@@ -72,3 +74,4 @@ class InstanceTools:
     changed: Callable[[Instance], None]
     log: LogFile
     flush: Flush = no_flush
+    records: LaunchRecords = field(default_factory=LaunchRecords)

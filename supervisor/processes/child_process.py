@@ -16,6 +16,7 @@ from supervisor.processes.executable import SpawnFailed, check_executable
 from supervisor.processes.groups import KILL_SECONDS, Family, end_family, living_members, signal_group
 from supervisor.processes.log_tail import LogTail
 from supervisor.processes.opening import SpawnSpec, death_signal_prefix, open_child
+from supervisor.processes.proc_table import MARK_VARIABLE
 
 __all__ = ["ChildProcess", "Exit", "SpawnFailed", "SpawnSpec", "check_executable", "spawn"]
 
@@ -73,7 +74,7 @@ class ChildProcess:
         exited: set when it has ended and its last output is in ``tail``.
         exit: how it ended; None until then.
         line_errors: exceptions that ``on_line`` raised.
-        survivors: processes of its group that even SIGKILL did not end; empty but for broken drivers.
+        survivors: processes that belong to it and that even SIGKILL did not end; empty but for broken drivers.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class ChildProcess:
         self.exit: Exit | None = None
         self.line_errors = 0
         self.survivors: tuple[int, ...] = ()
+        self._mark = spec.env.get(MARK_VARIABLE)
         self._process = process
         self._on_line = on_line
         self._running = False
@@ -182,7 +184,7 @@ class ChildProcess:
             self.exit = Exit(code, None) if code >= 0 else Exit(None, -code)
 
     async def _end(self, family: Family) -> None:
-        """SIGKILL to whatever lives of the group and of ``family``, until nothing does; at most ``KILL_SECONDS``."""
+        """SIGKILL to whatever lives of the group, of ``family`` and with the mark; at most ``KILL_SECONDS``."""
         deadline = anyio.current_time() + KILL_SECONDS
         if self.exit is None:
             if self.alive:
@@ -190,4 +192,4 @@ class ChildProcess:
                 signal_group(self.pid, signal.SIGKILL)
             with anyio.move_on_after(KILL_SECONDS):
                 await self._reap()
-        self.survivors = await end_family(self.pid, family, deadline)
+        self.survivors = await end_family(self.pid, family, deadline, self._mark)

@@ -8,6 +8,9 @@ import signal
 from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
+import anyio.to_thread
+
+from supervisor.processes.proc_table import pids_with_mark
 
 if TYPE_CHECKING:
     import psutil
@@ -49,19 +52,25 @@ def living_members(leader: int) -> Family:
     return frozenset(member for member in _still_living(members) if member.pid != os.getpid())
 
 
-async def end_family(leader: int, family: Family, deadline: float) -> tuple[int, ...]:
+async def end_family(leader: int, family: Family, deadline: float, mark: str | None = None) -> tuple[int, ...]:
     """SIGKILL to whatever lives of the group of ``leader`` and of ``family``, until nothing does.
 
     Args:
         leader: a process that has ended, or was sent SIGKILL.
         family: more processes, found while the leader lived.
         deadline: on ``anyio.current_time``; then those that still live are given up.
+        mark: of the launch; whoever carries it is ended too, in whatever session it hid.
 
     Returns:
         Process ids of those given up.
     """
     pause = _FIRST_PAUSE_SECONDS
-    while left := living_members(leader) | _still_living(family):
+    while True:
+        left = living_members(leader) | _still_living(family)
+        if not left and mark is not None:
+            left = family = await _bearers(mark, deadline)
+        if not left:
+            break
         _kill_all(left)
         if anyio.current_time() >= deadline:
             break
@@ -69,6 +78,21 @@ async def end_family(leader: int, family: Family, deadline: float) -> tuple[int,
         await anyio.sleep(pause)
         pause = min(2 * pause, _LAST_PAUSE_SECONDS)
     return tuple(sorted(member.pid for member in left))
+
+
+async def _bearers(mark: str, deadline: float) -> Family:
+    """Living processes with the mark; none when they can't be looked for in time."""
+    import psutil  # noqa: PLC0415  see living_members
+
+    pids: list[tuple[int, ...]] = []
+    # A process that hangs in the kernel can hold up whoever reads its environment.
+    with anyio.move_on_after(max(_LAST_PAUSE_SECONDS, deadline - anyio.current_time())):
+        pids.append(await anyio.to_thread.run_sync(pids_with_mark, mark, abandon_on_cancel=True))
+    found: set[psutil.Process] = set()
+    for pid in pids[0] if pids else ():
+        with contextlib.suppress(psutil.Error):
+            found.add(psutil.Process(pid))
+    return _still_living(found) - {member for member in found if member.pid == os.getpid()}
 
 
 def _still_living(members: Family | set[psutil.Process]) -> Family:

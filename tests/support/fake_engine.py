@@ -69,6 +69,14 @@ def fake_build(folder: Path, name: str = "fake", **faults: Any) -> FakeBuild:
     return FakeBuild(name, executable)
 
 
+def wrapped(build: FakeBuild) -> FakeBuild:
+    """The same build behind a shell that does not ``exec`` it: a signal to the shell does not reach the engine."""
+    script = build.executable.with_name("wrapper")
+    script.write_text(f'#!/bin/sh\n{shlex.quote(str(build.executable))} "$@"\nexit $?\n', encoding="utf-8")
+    script.chmod(0o755)
+    return FakeBuild(build.name, script)
+
+
 def set_faults(model: Path, **faults: Any) -> None:
     """Faults of every later launch with this model, instead of those given before."""
     Faults().merged(faults)
