@@ -193,3 +193,5 @@ class ChildProcess:
             with anyio.move_on_after(KILL_SECONDS):
                 await self._reap()
         self.survivors = await end_family(self.pid, family, deadline, self._mark)
+        if self.exit is not None and not self.survivors:
+            self._mark = None  # nobody is left who could start one more that carries it

@@ -14,7 +14,7 @@ MARK_VARIABLE = "ENGINEHOUSE_LAUNCH"
 _MARK_PREFIX = f"{MARK_VARIABLE}=".encode()
 _DEAD_STATES = frozenset("ZXx")
 _ROOT = Path("/")
-_LONGEST_ENVIRONMENT = 4 * 2**20
+_ENVIRONMENT_STEP = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,10 @@ def read_table(root: Path = _ROOT) -> Table:
 
 def read_row(pid: int, root: Path = _ROOT) -> ProcessRow | None:
     """One process; None when it is gone."""
-    folder = root / "proc" / str(pid)
+    folder = f"{root}/proc/{pid}"
     try:
-        text = (folder / "stat").read_text(errors="replace")
+        with open(f"{folder}/stat", "rb") as stream:  # noqa: PTH123  see _environment
+            text = stream.read().decode(errors="replace")
         # The name in brackets may hold spaces and brackets of its own.
         name = text[text.index("(") + 1 : text.rindex(")")]
         fields = text.rpartition(")")[2].split()
@@ -67,7 +68,7 @@ def read_row(pid: int, root: Path = _ROOT) -> ProcessRow | None:
         parent, group, session, started = int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19])
     except (OSError, ValueError, IndexError):
         return None
-    return ProcessRow(pid, parent, group, session, started, dead, None if dead else _mark(folder / "environ"), name)
+    return ProcessRow(pid, parent, group, session, started, dead, None if dead else _mark(f"{folder}/environ"), name)
 
 
 def started_at(pid: int, root: Path = _ROOT) -> int | None:
@@ -79,8 +80,12 @@ def started_at(pid: int, root: Path = _ROOT) -> int | None:
 
 
 def pids_with_mark(mark: str) -> tuple[int, ...]:
-    """Living processes that belong to a launch, or to one of a run."""
-    return tuple(row.pid for row in read_table() if not row.dead and bears(row, mark))
+    """Living processes that belong to a launch; of each process only the environment is read."""
+    if sys.platform != "linux":
+        return tuple(row.pid for row in _rows_by_psutil() if row.mark == mark)
+    wanted = _MARK_PREFIX + mark.encode() + b"\0"
+    # A zombie has no environment any more.
+    return tuple(pid for pid in _pids(_ROOT) if wanted in _environment(f"/proc/{pid}/environ"))
 
 
 def bears(row: ProcessRow, mark: str) -> bool:
@@ -95,14 +100,26 @@ def _pids(root: Path) -> Iterator[int]:
                 yield int(entry.name)
 
 
-def _mark(environ: Path) -> str | None:
+def _mark(environ: str) -> str | None:
+    _, found, rest = (b"\0" + _environment(environ)).partition(b"\0" + _MARK_PREFIX)
+    return rest.partition(b"\0")[0].decode(errors="replace") if found else None
+
+
+def _environment(path: str) -> bytes:
+    """Empty where it may not be read. Plain calls: this is done for every process of the machine."""
     try:
-        with environ.open("rb") as stream:
-            variables = stream.read(_LONGEST_ENVIRONMENT).split(b"\0")
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return None
-    found = next((variable for variable in variables if variable.startswith(_MARK_PREFIX)), None)
-    return None if found is None else found[len(_MARK_PREFIX) :].decode(errors="replace")
+        return b""
+    try:
+        parts = []
+        while part := os.read(fd, _ENVIRONMENT_STEP):
+            parts.append(part)
+        return b"".join(parts)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
 
 
 def _rows_by_psutil() -> Iterator[ProcessRow]:
