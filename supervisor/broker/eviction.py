@@ -1,0 +1,145 @@
+"""Which idle engines go so that another fits. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from supervisor.broker.ledger import Claim, Ledger
+
+# Every set is tried up to this many candidates (256 sets, a millisecond); more are taken by price, cheapest first.
+_TRY_ALL = 8
+# Nobody is free of charge: an engine that was never asked for twice still costs its load.
+_LEAST_RATE = 1 / 86_400
+
+_Enough = Callable[[Sequence[str]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """An engine that holds memory, as eviction sees it.
+
+    Attributes:
+        instance: its id in the ledger.
+        idle_since: monotonic seconds; None: it works, or somebody waits for it.
+        demand: requests a second that it has been getting.
+        reload: seconds that its load took.
+        rebuild: seconds to compute anew what its conversations hold.
+    """
+
+    instance: str
+    model: str
+    idle_since: float | None
+    pinned: bool = False
+    demand: float = 0.0
+    reload: float = 1.0
+    rebuild: float = 0.0
+
+    @property
+    def cost(self) -> float:
+        """Expected seconds lost to its clients for each second that it is away."""
+        return max(self.demand, _LEAST_RATE) * (self.reload + self.rebuild)
+
+
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """Engines to stop, and what that frees beyond the need, in bytes over all pools."""
+
+    instances: tuple[str, ...]
+    cost: float
+    excess: int
+
+
+def evictable(resident: Resident, now: float, min_idle: float) -> bool:
+    """Whether it may go at all: idle for long enough, and not pinned."""
+    return not resident.pinned and resident.idle_since is not None and now - resident.idle_since >= min_idle
+
+
+def choose_victims(ledger: Ledger, claims: Mapping[str, Claim], candidates: Sequence[Resident]) -> Victims | None:
+    """The cheapest set of ``candidates`` without which the claims fit; None: not even all of them are enough.
+
+    No set contains an engine that it would do without. Of sets that cost the same the one of fewer engines is taken,
+    then the one that frees less beyond the need.
+    """
+    useful = [resident for resident in candidates if _frees(ledger, resident, claims)]
+    if ledger.shortfalls(claims, [resident.instance for resident in useful]):
+        return None
+    chosen = _by_price(ledger, claims, useful) if len(useful) > _TRY_ALL else _best(ledger, claims, useful)
+    names = tuple(resident.instance for resident in chosen)
+    return Victims(names, sum(resident.cost for resident in chosen), _excess(ledger, claims, names))
+
+
+def for_pool(ledger: Ledger, pool: str, candidates: Sequence[Resident]) -> Victims | None:
+    """The cheapest candidates without which ``pool`` is within its budget; as many as there are when none suffice."""
+    useful = [r for r in candidates if pool in (e.claims if (e := ledger.entries.get(r.instance)) else {})]
+    if not useful:
+        return None
+    gone: list[Resident] = []
+    for resident in sorted(useful, key=lambda r: _price(ledger, r, (pool,))):
+        if (ledger.free(pool, [r.instance for r in gone]) or 0) >= 0:
+            break
+        gone.append(resident)
+    few = _pruned(gone, lambda names: (ledger.free(pool, names) or 0) >= 0)
+    return Victims(tuple(r.instance for r in few), sum(r.cost for r in few), 0) if few else None
+
+
+def _best(ledger: Ledger, claims: Mapping[str, Claim], useful: Sequence[Resident]) -> tuple[Resident, ...]:
+    best: tuple[Resident, ...] = tuple(useful)
+    best_rank = (math.inf, 0, 0)
+    for size in range(1, len(useful) + 1):
+        for group in combinations(useful, size):
+            cost = sum(resident.cost for resident in group)
+            if cost > best_rank[0]:
+                continue
+            names = tuple(resident.instance for resident in group)
+            if ledger.shortfalls(claims, names):
+                continue
+            rank = (cost, size, _excess(ledger, claims, names))
+            if rank < best_rank:
+                best, best_rank = group, rank
+    return _pruned(best, lambda names: not ledger.shortfalls(claims, names))
+
+
+def _by_price(ledger: Ledger, claims: Mapping[str, Claim], useful: Sequence[Resident]) -> tuple[Resident, ...]:
+    pools = tuple(claims)
+    gone: list[Resident] = []
+    for resident in sorted(useful, key=lambda r: _price(ledger, r, pools)):
+        if not ledger.shortfalls(claims, [r.instance for r in gone]):
+            break
+        gone.append(resident)
+    few = _pruned(gone, lambda names: not ledger.shortfalls(claims, names))
+    alone = [r for r in useful if not ledger.shortfalls(claims, (r.instance,))]
+    single = min(alone, key=lambda r: (r.cost, _excess(ledger, claims, (r.instance,))), default=None)
+    if single is not None and single.cost <= sum(r.cost for r in few):
+        return (single,)
+    return few
+
+
+def _pruned(group: Sequence[Resident], enough: _Enough) -> tuple[Resident, ...]:
+    """Without those that are not needed, the dearest first."""
+    kept = list(group)
+    for resident in sorted(group, key=lambda r: -r.cost):
+        rest = [r for r in kept if r is not resident]
+        if enough([r.instance for r in rest]):
+            kept = rest
+    return tuple(kept)
+
+
+def _frees(ledger: Ledger, resident: Resident, claims: Mapping[str, Claim]) -> bool:
+    entry = ledger.entries.get(resident.instance)
+    return entry is not None and any(pool in entry.claims for pool in claims)
+
+
+def _freed(ledger: Ledger, resident: Resident, pools: Sequence[str]) -> int:
+    return sum(ledger.reserved(pool) - ledger.reserved(pool, (resident.instance,)) for pool in pools)
+
+
+def _price(ledger: Ledger, resident: Resident, pools: Sequence[str]) -> float:
+    return resident.cost / max(1, _freed(ledger, resident, pools))
+
+
+def _excess(ledger: Ledger, claims: Mapping[str, Claim], names: Sequence[str]) -> int:
+    lacking = {short.pool: short.lacking for short in ledger.shortfalls(claims)}
+    return sum(max(0, ledger.reserved(pool) - ledger.reserved(pool, names) - lacking.get(pool, 0)) for pool in claims)
