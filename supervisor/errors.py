@@ -55,7 +55,7 @@ class AdmissionError(SupervisorError):
 
 
 class UpstreamError(SupervisorError):
-    """``upstream_died upstream_timeout upstream_unreachable upstream_refused``."""
+    """``upstream_died upstream_timeout upstream_unreachable upstream_refused request_crashes_engine``."""
 
 
 class PeerError(SupervisorError):

@@ -207,7 +207,7 @@ class LaunchReady(Event):
 
 @dataclass(frozen=True, slots=True)
 class LaunchExited(Event):
-    """A process ended; ``planned`` when we had asked for it."""
+    """A process ended; ``planned`` when we had asked for it, ``blamed_on_request`` when a request had crashed it."""
 
     instance: str
     model: str
@@ -220,6 +220,17 @@ class LaunchExited(Event):
     why: str
     planned: bool
     log: tuple[str, ...]
+    blamed_on_request: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CrashBlamedOnRequest(Event):
+    """The crashes of these launches are one request's doing: they count against no build, and the body is refused."""
+
+    level: ClassVar[Level] = "warning"
+    model: str
+    launches: tuple[str, ...]
+    refused_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from engines.registry import ADAPTERS, adapter_for
 from supervisor.app.knowledge import Knowledge
 from supervisor.broker.admission import QueueLimits
 from supervisor.broker.broker import Broker
+from supervisor.broker.crash_book import CrashBook
 from supervisor.broker.promised import holders_of
 from supervisor.clock import SystemClock
 from supervisor.config.diff import ConfigDiff
@@ -131,6 +132,7 @@ class Daemon:
         self._launching = self._knowledge.launching
         self._fleet = Fleet(self._instance_tools, InstanceLimits.of(config.supervision))
         self._broker = Broker(self._fleet, QueueLimits.of(config.broker.queue), self._clock, self._bus)
+        self._crashes = CrashBook(self._broker.leases_on, self._longest_wait, self._clock, self._bus)
         self._fleet.observe(self._broker.instance_changed)
         self._status = StatusDocument(
             supervisor.__version__, self._clock, self._fleet, self._broker, self._shelf.builds, lambda: self._address
@@ -259,6 +261,7 @@ class Daemon:
         ports = Ports(
             router=self._router,
             leases=self._broker,
+            crashes=self._crashes,
             generation=adapter_for,
             models=lambda: model_cards(self._router, self._fleet),
             control=self._control,
@@ -287,12 +290,16 @@ class Daemon:
             bus=self._bus,
             changed=changed,
             records=self._records,
+            crashed=self._crashes.crashed,
         )
 
     async def _prepare(self, entry: ModelEntry) -> LaunchPlan:
         """Nothing is launched before leftovers are gone: they may hold the memory that the plan counts on."""
         await self._orphans.done.wait()
         return await self._launching.prepare(entry)
+
+    def _longest_wait(self) -> float:
+        return self._reloader.config.broker.queue.max_wait
 
     def _environment(self, adapter: EngineAdapter, plan: LaunchPlan, key: str) -> dict[str, str]:
         self._options.redactor.add(key)

@@ -168,6 +168,11 @@ class Broker:
         book = self._books.get(model_id)
         return len(book.leases) if book else 0
 
+    def leases_on(self, model_id: str) -> tuple[Lease, ...]:
+        """The leases held on one model's instance."""
+        book = self._books.get(model_id)
+        return tuple(book.leases.values()) if book else ()
+
     def queue_view(self) -> list[dict[str, Any]]:
         """Waiting tickets as ``/admin/v1/status`` shows them."""
         now = self._clock.monotonic()

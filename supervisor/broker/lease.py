@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import anyio
@@ -13,13 +13,17 @@ from supervisor.models.catalog import ModelEntry
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """What a request asks of the broker; ``keep_alive`` in seconds is for afterwards, None: as the model's config."""
+    """What a request asks of the broker; ``keep_alive`` in seconds is for afterwards, None: as the model's config.
+
+    ``body``: what the engine will be sent, so that a body that crashes engines is known again.
+    """
 
     request_id: str
     caller: str
     model: ModelEntry
     lane: Literal["interactive", "background"] = "interactive"
     keep_alive: float | None = None
+    body: bytes = field(default=b"", repr=False, compare=False)
 
 
 class Lease:

@@ -109,6 +109,7 @@ TABLE: Mapping[str, Row] = MappingProxyType(
         "upstream_died": Row(502, *_SERVER, retry=Retry.LATER),
         "upstream_timeout": Row(504, "server_error", "timeout_error", retry=Retry.NEVER),
         "upstream_unreachable": Row(502, *_SERVER, retry=Retry.LATER),
+        "request_crashes_engine": Row(422, *_BAD),
         UPSTREAM_REFUSED: Row(502, *_SERVER, retry=Retry.NEVER),
         # CallerError
         "invalid_json": Row(400, *_BAD),

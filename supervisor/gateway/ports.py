@@ -74,6 +74,42 @@ class Leases(Protocol):
         ...
 
 
+class Turn(Protocol):
+    """The right of a body that was on a crashed engine to be asked again, one such body at a time."""
+
+    async def take(self) -> None:
+        """Wait for it, within a bound.
+
+        Raises:
+            AdmissionError: ``queue_timeout``.
+        """
+        ...
+
+    def give_back(self) -> None:
+        """The next one may begin."""
+        ...
+
+
+class Crashes(Protocol):
+    """Which request bodies were on an engine when it crashed."""
+
+    def refuse_guilty(self, model: str, body: bytes) -> None:
+        """Let a body pass, unless it was there at two crashes.
+
+        Raises:
+            UpstreamError: ``request_crashes_engine``.
+        """
+        ...
+
+    def turn_of(self, model: str, body: bytes) -> Turn | None:
+        """The turn that a suspected body must take; None: it need not."""
+        ...
+
+    def answered(self, model: str, body: bytes) -> None:
+        """An engine answered this body."""
+        ...
+
+
 class Router(Protocol):
     """Finds what serves a model."""
 
@@ -149,6 +185,7 @@ class Ports:
     """Everything that the gateway is built on.
 
     Attributes:
+        crashes: who was on an engine that crashed.
         generation: the adapter of an engine.
         models: rows of ``/v1/models``, in order.
         status: the document of ``/admin/v1/status``.
@@ -162,6 +199,7 @@ class Ports:
 
     router: Router
     leases: Leases
+    crashes: Crashes
     generation: Callable[[EngineKind], Generation]
     models: Callable[[], Sequence[ModelCard]]
     control: ModelControl

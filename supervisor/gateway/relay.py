@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from engines.contract import EngineKind
 from supervisor.broker.lease import LeaseRequest
 from supervisor.errors import UpstreamError
+from supervisor.gateway.asking import Asking, Read, Reading
 from supervisor.gateway.client_stream import ClientStream
 from supervisor.gateway.exchange import Exchange
-from supervisor.gateway.ports import GatewaySettings, Generation, Leases
+from supervisor.gateway.ports import GatewaySettings, Generation
 from supervisor.gateway.request_body import encode, side_by_side
 from supervisor.gateway.translate.fold import Fold
 from supervisor.gateway.translate.passing import PassThrough
 from supervisor.gateway.translate.sse import DONE, data_of, error_of
 from supervisor.gateway.translate.watched import Picker, Wrap
-from supervisor.gateway.upstream import Post, Upstream, open_upstream, refusal
+from supervisor.gateway.upstream import Post, refusal
 from supervisor.models.catalog import ModelEntry
 
-# A process's end is noticed within milliseconds of it; an engine that lives and refuses is not waited for longer.
-_NOTICE_SECONDS = 1.0
-# How a death before the answer's header looks: a killed process closes its connections one by one, so that the second
-# try may still be taken by its listening socket, and be cut as the first was.
-_UNANSWERED = frozenset({"upstream_unreachable", "upstream_died"})
-
-
-class _EngineGoneError(Exception):
-    """The engine ended before it answered anything."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,99 +39,101 @@ class Call:
 
 
 class Relay:
-    """Waits for a lease, then talks to its engine. Each method holds one lease and gives it back, however it ends.
+    """Waits for a lease, then talks to its engine; the lease is given back, however it ends.
 
     All raise ``AdmissionError``, ``InstanceError``, ``PlanError`` or ``UpstreamError``.
     """
 
     def __init__(
-        self, leases: Leases, generation: Callable[[EngineKind], Generation], settings: GatewaySettings
+        self, asking: Asking, generation: Callable[[EngineKind], Generation], settings: GatewaySettings
     ) -> None:
-        self._leases = leases
+        self._asking = asking
         self._generation = generation
         self._settings = settings
 
     async def stream(self, call: Call, client: ClientStream, wrap: Wrap | None = None) -> None:
         """Pass the engine's frames to the client as they come, or what ``wrap`` makes of them."""
         adapter = self._generation(call.entry.engine)
-        plain = PassThrough(
-            adapter.is_progress,
-            keep_progress=bool(call.body.get("return_progress")),
-            side_by_side=side_by_side(call.body),
-        )
-        passing: Picker = plain if wrap is None else wrap(plain)
         settings = self._settings
-        async with (
-            client.told_to_wait(settings.early_header, settings.waiting_interval),
-            self._open(call, adapter.prepare_generation(call.body)) as upstream,
-        ):
-            while not passing.done:
-                frames = await upstream.frames()
-                if frames is None:
-                    raise upstream.died()
-                ready = passing.pick(frames)
-                if passing.done:
-                    upstream.finish()
-                if ready:
-                    await client.send(ready)
-                if passing.error is not None:
-                    raise refusal(passing.error, call.entry.id)
+
+        async def read(reading: Reading) -> None:
+            plain = PassThrough(
+                adapter.is_progress,
+                keep_progress=bool(call.body.get("return_progress")),
+                side_by_side=side_by_side(call.body),
+            )
+            await _pass_on(reading, plain, wrap, client)
+
+        async with client.told_to_wait(settings.early_header, settings.waiting_interval):
+            await self._ask(call, adapter.prepare_generation(call.body), read)
 
     async def folded(self, call: Call, kind: str) -> dict[str, Any]:
         """Ask for a stream, and give the whole answer of that ``kind``; what can't be streamed is asked whole."""
         adapter = self._generation(call.entry.engine)
         if not adapter.can_stream(call.body):
             return _document(await self.whole(call), call.entry.id)
-        fold = Fold(kind, adapter.answer_prefix(call.body))
-        async with self._open(call, adapter.prepare_generation(call.body)) as upstream:
-            while not upstream.complete:
-                frames = await upstream.frames()
-                if frames is None:
-                    raise upstream.died()
-                for frame in frames:
-                    data = data_of(frame)
-                    if data == DONE:
-                        upstream.finish()
-                        break
-                    error = error_of(frame, data)
-                    if error is not None:
-                        raise refusal(error, call.entry.id)
-                    if data is not None and not adapter.is_progress(data):
-                        _feed(fold, data, call.entry.id)
-        return fold.result()
+
+        async def read(reading: Reading) -> dict[str, Any]:
+            fold = Fold(kind, adapter.answer_prefix(call.body))
+            await _fold_up(reading, fold, adapter.is_progress)
+            return fold.result()
+
+        return await self._ask(call, adapter.prepare_generation(call.body), read)
 
     async def whole(self, call: Call) -> bytes:
         """An answer that engines don't stream, as its bytes."""
-        async with self._open(call, call.body) as upstream:
-            return await upstream.body()
 
-    @asynccontextmanager
-    async def _open(self, call: Call, body: dict[str, Any]) -> AsyncIterator[Upstream]:
-        exchange, entry = call.exchange, call.entry
+        async def read(reading: Reading) -> bytes:
+            return await reading.upstream.body()
+
+        return await self._ask(call, call.body, read)
+
+    async def _ask(self, call: Call, body: dict[str, Any], read: Read[T]) -> T:
+        entry, exchange = call.entry, call.exchange
         payload = await encode({**body, "model": entry.id}, large=call.large)
         post = Post(entry.id, call.path, payload, idle_timeout=self._settings.idle_timeout)
-        request = LeaseRequest(exchange.request_id, exchange.caller.name, entry, keep_alive=call.keep_alive)
-        async with AsyncExitStack() as stack:
-            try:
-                upstream = await self._reach(stack, exchange, request, post)
-            except _EngineGoneError:
-                # It died before it took the request: a fresh launch serves it, once.
-                await stack.aclose()
-                upstream = await self._reach(stack, exchange, request, post, last=True)
-            yield upstream
+        request = LeaseRequest(
+            exchange.request_id, exchange.caller.name, entry, keep_alive=call.keep_alive, body=payload
+        )
+        return await self._asking.ask(exchange, request, post, read)
 
-    async def _reach(
-        self, stack: AsyncExitStack, exchange: Exchange, request: LeaseRequest, post: Post, *, last: bool = False
-    ) -> Upstream:
-        """Lease, and open the request to the engine."""
-        lease = await stack.enter_async_context(self._leases.lease(request))
-        exchange.leased(lease)
-        try:
-            return await stack.enter_async_context(open_upstream(lease, post))
-        except UpstreamError as error:
-            if last or error.code not in _UNANSWERED or not await lease.broke(_NOTICE_SECONDS):
-                raise
-            raise _EngineGoneError from error
+
+async def _pass_on(reading: Reading, plain: PassThrough, wrap: Wrap | None, client: ClientStream) -> None:
+    """From the engine to the client, until the engine has said all."""
+    upstream = reading.upstream
+    passing: Picker = plain if wrap is None else wrap(plain)
+    while not passing.done:
+        frames = await upstream.frames()
+        if frames is None:
+            raise upstream.died()
+        ready = passing.pick(frames)
+        reading.content = plain.content
+        if passing.done:
+            upstream.finish()
+        if ready:
+            await client.send(ready)
+        if passing.error is not None:
+            raise refusal(passing.error, reading.model)
+
+
+async def _fold_up(reading: Reading, fold: Fold, is_progress: Callable[[bytes], bool]) -> None:
+    """From the engine into ``fold``, until the engine has said all."""
+    upstream = reading.upstream
+    while not upstream.complete:
+        frames = await upstream.frames()
+        if frames is None:
+            raise upstream.died()
+        for frame in frames:
+            data = data_of(frame)
+            if data == DONE:
+                upstream.finish()
+                break
+            error = error_of(frame, data)
+            if error is not None:
+                raise refusal(error, reading.model)
+            if data is not None and not is_progress(data):
+                reading.content = True
+                _feed(fold, data, reading.model)
 
 
 def _document(body: bytes, model: str) -> dict[str, Any]:

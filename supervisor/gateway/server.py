@@ -13,6 +13,7 @@ from supervisor.clock import Clock
 from supervisor.events import EventBus
 from supervisor.gateway.address import BACKLOG
 from supervisor.gateway.admin_api import AdminApi
+from supervisor.gateway.asking import Asking
 from supervisor.gateway.front_door import front_door
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.health_api import HealthApi
@@ -36,7 +37,7 @@ def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock,
         middlewares=[front_door(ports.door, clock, bus)],
         client_max_size=settings.body_limit,
     )
-    relay = Relay(ports.leases, ports.generation, settings)
+    relay = Relay(Asking(ports.leases, ports.crashes), ports.generation, settings)
     app.add_routes(
         [
             *OpenAiApi(ports.router, relay, gate, settings.body_limit).routes(),

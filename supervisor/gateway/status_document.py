@@ -112,6 +112,7 @@ def _last_exit(report: ExitReport | None) -> dict[str, Any] | None:
         "blames": report.verdict.blames.value,
         "why": report.verdict.why,
         "planned": report.planned,
+        "blamed_on_request": report.blamed_on_request,
         "at": _time(report.at),
         "log": list(report.log),
     }

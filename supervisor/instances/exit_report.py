@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from engines.contract import ExitEvidence, LaunchPlan, Verdict
+from engines.contract import ExitEvidence, LaunchPlan, RunsHere, Verdict
 
 Phase = Literal["starting", "ready", "stopping"]
 
@@ -25,7 +25,10 @@ LOG_LINES = 40
 
 @dataclass(frozen=True, slots=True)
 class ExitReport:
-    """One ended launch; ``planned`` when we had asked for the stop."""
+    """One ended launch; ``planned`` when we had asked for the stop.
+
+    ``blamed_on_request``: a request that was on it had been on another crash: this one counts against nobody else.
+    """
 
     phase: Phase
     exit_code: int | None
@@ -35,6 +38,12 @@ class ExitReport:
     log: tuple[str, ...]
     at: float
     ready_for: float | None
+    blamed_on_request: bool = False
+
+    @property
+    def may_be_a_requests(self) -> bool:
+        """Whether a request may be what ended it: it served, nobody asked for the end, and the build can run here."""
+        return self.ready_for is not None and not self.planned and self.verdict.runs_here is not RunsHere.NO
 
     @property
     def hopeless(self) -> bool:

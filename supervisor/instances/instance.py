@@ -6,6 +6,7 @@ Others read properties and call ``want``, ``stop`` and ``drain``; only ``run`` c
 from __future__ import annotations
 
 import traceback
+from dataclasses import replace
 
 import anyio
 from anyio.abc import TaskStatus
@@ -17,7 +18,7 @@ from supervisor.instances.attempt import Attempt, AttemptTools
 from supervisor.instances.exit_report import ExitReport
 from supervisor.instances.launch import Launch
 from supervisor.instances.lifecycle import InstanceState, Trigger, advance
-from supervisor.instances.restart_policy import after_exit
+from supervisor.instances.restart_policy import RestartDecision, after_exit, after_request_crash
 from supervisor.instances.tools import InstanceLimits, InstanceTools
 from supervisor.models.catalog import ModelEntry
 
@@ -66,6 +67,7 @@ class Instance:
         self._waiting: list[_Awaited] = []
         self._stop_reason = ""
         self._failures: tuple[float, ...] = ()
+        self._failed_at: dict[str, float] = {}  # of those failures, by launch
         self._retry_at = 0.0
         self._load_began = self._load_ended = 0.0
 
@@ -262,6 +264,9 @@ class Instance:
         self._failures = ()
 
     def _ended(self, report: ExitReport, attempt: Attempt) -> None:
+        blamed = self._blamed_on_requests(report, attempt.launch_id)
+        if attempt.launch_id in blamed:
+            report = replace(report, blamed_on_request=True)
         self.launch = None
         self.last_exit = report
         self._publish_exit(report, attempt.launch_id)
@@ -270,8 +275,7 @@ class Instance:
             self._move("stopped", _DO.EXITED)
             return
         now = self._tools.clock.monotonic()
-        decision = after_exit(self.limits.restart, self._failures, now, report.ready_for)
-        self._failures = decision.failures
+        decision = self._decide(report, attempt.launch_id, blamed, now)
         error = _failure(self.entry, report, attempt.stalled)
         if report.hopeless:
             error.facts["hopeless"] = True
@@ -284,6 +288,23 @@ class Instance:
             self._retry_at = now + decision.delay
             self._wanted = False
             self._move(f"{report.ending}: {report.verdict.why}; {decision.reason}", _DO.EXITED)
+
+    def _blamed_on_requests(self, report: ExitReport, launch_id: str) -> frozenset[str]:
+        """Launches whose ends are a request's doing, as far as this end tells; asked while its leases still stand."""
+        return self._tools.crashed(self.model_id, launch_id) if report.may_be_a_requests else frozenset()
+
+    def _decide(self, report: ExitReport, launch_id: str, blamed: frozenset[str], now: float) -> RestartDecision:
+        """What follows from an exit that nobody asked for; those that requests are to blame for are not counted."""
+        forgiven = {self._failed_at[launch] for launch in blamed if launch in self._failed_at}
+        failures = tuple(at for at in self._failures if at not in forgiven)
+        if report.blamed_on_request:
+            decision = after_request_crash(self.limits.restart, failures, now)
+        else:
+            decision = after_exit(self.limits.restart, failures, now, report.ready_for)
+            self._failed_at[launch_id] = now
+        self._failures = decision.failures
+        self._failed_at = {launch: at for launch, at in self._failed_at.items() if at in decision.failures}
+        return decision
 
     def _give_up(self, error: SupervisorError, retry_in: float) -> None:
         """From whatever it was running as to FAILED in one step; whoever waits is told why."""
@@ -325,6 +346,7 @@ class Instance:
                 why=verdict.why,
                 planned=report.planned,
                 log=report.log,
+                blamed_on_request=report.blamed_on_request,
             )
         )
 

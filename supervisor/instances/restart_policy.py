@@ -27,6 +27,12 @@ class RestartDecision:
     reason: str
 
 
+def after_request_crash(limits: RestartLimits, failures: tuple[float, ...], now: float) -> RestartDecision:
+    """Decide on an exit at ``now`` that a request is to blame for: it spends nothing and waits for nothing."""
+    recent = tuple(at for at in failures if now - at < limits.window)
+    return RestartDecision(0.0, gave_up=False, failures=recent, reason="a request is blamed for it, which is refused")
+
+
 def after_exit(
     limits: RestartLimits, failures: tuple[float, ...], now: float, ready_for: float | None
 ) -> RestartDecision:

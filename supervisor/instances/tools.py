@@ -43,6 +43,11 @@ class InstanceLimits:
         )
 
 
+def nobody_blamed(_model: str, _launch: str) -> frozenset[str]:
+    """No request crashes anything."""
+    return frozenset()
+
+
 async def no_flush(_launch: Launch) -> None:
     """Nothing to save."""
 
@@ -61,6 +66,8 @@ class InstanceTools:
         log: the model's log on disk.
         flush: awaited, within a bound, before a READY engine is told to stop.
         records: where launches are written down, for a daemon that comes after a crash.
+        crashed: told of a model's launch that ended unasked while it served, before its leases are broken; answers with
+            the launches, this one among them, whose ends a request is to blame for.
     """
 
     adapter: EngineAdapter
@@ -75,3 +82,4 @@ class InstanceTools:
     log: LogFile
     flush: Flush = no_flush
     records: LaunchRecords = field(default_factory=LaunchRecords)
+    crashed: Callable[[str, str], frozenset[str]] = nobody_blamed

@@ -6,15 +6,17 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import aiohttp
 import anyio
 from aiohttp import web
 
 from engines.contract import Capability, Endpoint, EngineKind, LaunchPlan, LaunchSettings
-from supervisor.broker.lease import LeaseRequest
+from supervisor.broker.crash_book import CrashBook
+from supervisor.broker.lease import Lease, LeaseRequest
 from supervisor.clock import SystemClock
 from supervisor.errors import ModelError, SupervisorError
 from supervisor.events import Event, EventBus, Record, RequestFinished
@@ -117,11 +119,14 @@ class FakeLease:
     load_owner: bool = True
     abandoned: bool = False
     released: bool = False
-    gone: bool = False
+    crashed: Callable[[], object] | None = None
+    engine_done: bool = False
 
     async def broke(self, seconds: float) -> bool:
-        """As the test says."""
-        return self.gone
+        """As the test says; a launch that has ended is told to the crash book first."""
+        if self.crashed is not None:
+            self.crashed()
+        return self.crashed is not None
 
     def done(self) -> None:
         """The engine is done."""
@@ -146,11 +151,16 @@ class FakeBroker:
         self.launch = launch
         self.hold: anyio.Event | None = None
         self.breaks = False
+        self.crashes = CrashBook(self.leases_on, lambda: PATIENCE_SECONDS, SystemClock(), EventBus(SystemClock()))
         self.error: Exception | None = None
         self.leases: list[FakeLease] = []
         self.waiting = 0
         self.asked = anyio.Event()
         self.ended = anyio.Event()
+
+    def leases_on(self, model: str) -> list[Lease]:
+        """Those that are held now, as the crash book sees them."""
+        return [cast("Lease", lease) for lease in self.leases if not lease.released]
 
     @asynccontextmanager
     async def lease(self, request: LeaseRequest) -> AsyncIterator[FakeLease]:
@@ -166,7 +176,9 @@ class FakeBroker:
         if self.error is not None:
             raise self.error
         self.ended = anyio.Event()
-        lease = FakeLease(self.launch, request, gone=self.breaks)
+        launch = f"launch-{len(self.leases) + 1}"
+        crashed = partial(self.crashes.crashed, request.model.id, launch) if self.breaks else None
+        lease = FakeLease(self.launch, request, crashed=crashed)
         self.leases.append(lease)
         try:
             yield lease
@@ -315,6 +327,7 @@ async def running_gateway(
         ports = Ports(
             router=router,
             leases=broker,
+            crashes=broker.crashes,
             generation=lambda _kind: generation,
             models=lambda: cards,
             control=control,

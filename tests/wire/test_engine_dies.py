@@ -21,7 +21,7 @@ def kill(daemon: Daemon, model: str) -> None:
     os.kill(instance(daemon, model)["pid"], signal.SIGKILL)
 
 
-def config_of(folder: Path, **faults: Any) -> dict[str, object]:
+def config_of(folder: Path, **faults: Any) -> dict[str, Any]:
     """A config of the model ``m``, whose engine is slow enough to be killed in mid-answer."""
     models = {
         "m": {"file": str(tiny_model(folder, **({"chunk_delay": 0.02} | faults))), "serves": ["chat", "embeddings"]}
@@ -50,16 +50,51 @@ def test_in_mid_stream(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_before_the_first_content(tmp_path: Path, stream: bool) -> None:
-    """Killed in the prefill, nothing has been said to the client: it gets a 502 that may be tried again."""
-    with running_daemon_sync(tmp_path, config_of(tmp_path, prefill_delay=30), env=LOG_ALL) as daemon:
+    """Killed in the prefill, after its header and progress: nothing was said, so the next launch answers, once."""
+    with running_daemon_sync(tmp_path, config_of(tmp_path, prefill_delay=30, once=True), env=LOG_ALL) as daemon:
         with asking(daemon, chat_body("m", stream=stream), id="killed") as request:
             daemon.wait_for_event("request_leased", request_id="killed")
             until(lambda: busy_slots(instance(daemon, "m")["pid"]) == 1)
             kill(daemon, "m")
             answer = request.answer()
-        assert (answer.status, answer.error["code"]) == (502, "upstream_died")
-        assert answer.headers["Retry-After"] == "1"
-        assert answer.headers["Content-Type"] == "application/json"
+        assert answer.status == 200, answer.body
+        row = instance(daemon, "m")
+        assert (row["generation"], row["leases"]) == (2, 0)
+        assert not row["last_exit"]["blamed_on_request"]
+        assert daemon.wait_for_event("request_finished", request_id="killed")["outcome"] == "ok"
+
+
+def test_before_the_first_content_with_progress_already_sent(tmp_path: Path) -> None:
+    """A client that asked for progress has its 200 and reports by then: still no content, so it is asked again."""
+    with running_daemon_sync(tmp_path, config_of(tmp_path, prefill_delay=30, once=True), env=LOG_ALL) as daemon:
+        with asking(daemon, chat_body("m", stream=True, return_progress=True), id="killed") as request:
+            assert "prompt_progress" in request.next_event()
+            kill(daemon, "m")
+            events = request.answer().events
+        assert events[-1] == "[DONE]"
+        assert any(event["choices"][0]["delta"].get("content") for event in events[:-1] if event["choices"])
+        assert instance(daemon, "m")["generation"] == 2
+
+
+def test_several_before_their_first_content_find_the_one_that_kills(tmp_path: Path) -> None:
+    """Asked again one at a time, only the poisonous request meets a second crash; the others are answered."""
+    config = config_of(tmp_path, poison="arsenic", prefill_delay=0.7)
+    config["models"]["m"]["launch"] = {"slots": 4}
+    with running_daemon_sync(tmp_path, config, env=LOG_ALL) as daemon, ExitStack() as clients:
+        assert ask(daemon, "/admin/v1/models/m/load", b"").status == 200
+        texts = ["a", "b", "c", "arsenic"]
+        asked = [clients.enter_context(asking(daemon, chat_body("m", text), id=text)) for text in texts[:3]]
+        until(lambda: busy_slots(instance(daemon, "m")["pid"]) == 3)
+        asked.append(clients.enter_context(asking(daemon, chat_body("m", texts[3]), id=texts[3])))
+        answers = {request.id: request.answer() for request in asked}
+        assert {text: answer.status for text, answer in answers.items()} == dict(
+            zip(texts, [200, 200, 200, 422], strict=True)
+        )
+        assert answers["arsenic"].error["code"] == "request_crashes_engine"
+        assert instance(daemon, "m")["last_exit"]["blamed_on_request"]
+        assert len(launches(daemon, "m")) == 2
+        blamed = daemon.wait_for_event("crash_blamed_on_request")
+        assert blamed["launches"] == sorted(row["launch"] for row in launches(daemon, "m"))
 
 
 def test_under_many_requests(tmp_path: Path) -> None:
@@ -120,21 +155,34 @@ def test_right_before_a_request(tmp_path: Path) -> None:
             kill(daemon, "m")
 
 
-def test_that_crashes_again_and_again(tmp_path: Path) -> None:
-    """An engine that dies under each request is not restarted for ever: in the end requests are refused with why."""
+def test_a_request_that_crashes_it_again_and_again(tmp_path: Path) -> None:
+    """After two crashes the body is refused with 422, without a launch; others are served, and no budget is spent."""
+    restart = {"restart": {"initial": "50ms", "max": "50ms", "budget": 1}}
+    config = {**config_of(tmp_path, poison="arsenic"), "supervision": restart}
+    with running_daemon_sync(tmp_path, config) as daemon:
+        for stream in (False, True):
+            for _ in range(2):
+                answer = ask(daemon, CHAT, chat_body("m", "arsenic", stream=stream))
+                assert (answer.status, answer.error["code"]) == (422, "request_crashes_engine")
+                assert "Retry-After" not in answer.headers
+        assert len(launches(daemon, "m")) == 4
+        answer = ask(daemon, CHAT, chat_body("m", "something else"))
+        assert answer.status == 200, answer.body
+        assert instance(daemon, "m")["last_exit"]["blamed_on_request"]
+
+
+def test_that_crashes_under_every_request(tmp_path: Path) -> None:
+    """An engine that dies under whatever it is asked is to blame itself: it is not restarted for ever."""
     models = {"m": {"file": str(tiny_model(tmp_path, die="prefill", signal="SIGSEGV"))}}
     restart = {"restart": {"initial": "50ms", "max": "50ms", "budget": 2}}
     config = daemon_config(fake_build(tmp_path), models=models, supervision=restart)
     with running_daemon_sync(tmp_path, config) as daemon:
-        for number in range(3):
-            answer = ask(daemon, CHAT, chat_body("m"))
-            assert (answer.status, answer.error["code"]) == (502, "upstream_died")
-            daemon.wait_for_event("launch_exited", launch=launches(daemon, "m")[number]["launch"])
-        for _ in range(2):
-            answer = ask(daemon, CHAT, chat_body("m"))
-            assert (answer.status, answer.error["code"]) == (503, "instance_failed")
-            assert "signal 11" in answer.error["message"]
-        assert len(launches(daemon, "m")) == 3
+        answers = [ask(daemon, CHAT, chat_body("m", f"number {number}")) for number in range(6)]
+        codes = [answer.error["code"] for answer in answers]
+        assert codes == ["request_crashes_engine"] * 2 + ["upstream_died"] + ["instance_failed"] * 3
+        assert [answer.status for answer in answers] == [422, 422, 502, 503, 503, 503]
+        assert "signal 11" in answers[-1].error["message"]
+        assert len(launches(daemon, "m")) == 7
 
 
 def test_of_one_model_leaves_the_others_alone(tmp_path: Path) -> None:

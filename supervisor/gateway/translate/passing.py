@@ -19,16 +19,18 @@ class PassThrough:
         side_by_side: the request has several choices or prompts.
 
     Attributes:
+        content: the first content has come.
         done: the engine said that its answer is complete.
         error: data of the engine's error frame; nothing is passed from there on.
     """
 
-    __slots__ = ("_is_progress", "_open", "_side_by_side", "done", "error")
+    __slots__ = ("_is_progress", "_keep_progress", "_side_by_side", "content", "done", "error")
 
     def __init__(self, is_progress: Callable[[bytes], bool], *, keep_progress: bool, side_by_side: bool) -> None:
         self._is_progress = is_progress
-        self._side_by_side = side_by_side and not keep_progress
-        self._open = keep_progress
+        self._side_by_side = side_by_side
+        self._keep_progress = keep_progress
+        self.content = False
         self.done = False
         self.error: bytes | None = None
 
@@ -44,9 +46,13 @@ class PassThrough:
             self.error = error_of(frame, data)
             if self.error is not None:
                 break
-            if self._open or self._is_content(data):
+            if self.content and not self._side_by_side:
                 passed.append(frame)
-                self._open = not self._side_by_side
+            elif self._is_content(data):
+                self.content = True
+                passed.append(frame)
+            elif self._keep_progress:
+                passed.append(frame)
         return b"".join(passed)
 
     def _is_content(self, data: bytes | None) -> bool:

@@ -49,6 +49,7 @@ class Faults:
         reasoning: text that comes first, as ``reasoning_content``.
         tool_call: answer with a call of the first tool even if the request does not require one, unless the last
             message is a tool's.
+        poison: a text; a prompt that holds it kills the engine at once, with ``signal``.
         prefill_delay: seconds for each batch of a prompt.
         once: only the first launch with this model file misbehaves.
         strict: refuse unknown arguments, as the real one does.
@@ -78,6 +79,7 @@ class Faults:
     reply: str | None = None
     reasoning: str | None = None
     tool_call: bool = False
+    poison: str | None = None
     prefill_delay: float = 0.0
     once: bool = False
     strict: bool = False

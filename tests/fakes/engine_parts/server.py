@@ -85,8 +85,10 @@ class Server:
 
     def die(self, stage: str) -> None:
         """End the process if it is to die at this stage."""
-        if self._faults.die != stage:
-            return
+        if self._faults.die == stage:
+            self._end()
+
+    def _end(self) -> None:
         if self._faults.exit is not None:
             os._exit(self._faults.exit)
         number = self._faults.signal_number()
@@ -273,6 +275,8 @@ class Server:
         prompt = asked.choices[0].prompt
         asked.cached = len(prompt) - 1 if slot.prompt == prompt and asked.body.get("cache_prompt", True) else 0
         slot.prompt, slot.cached, slot.processed = prompt, asked.cached, 0
+        if self._faults.poison is not None and self._faults.poison in "".join(prompt):
+            self._end()
         begun, done = time.monotonic(), asked.cached
         if asked.progress:
             await reply.send_event(asked.progress_chunk(done, 0))

@@ -184,3 +184,62 @@ async def test_an_engine_that_is_cut_before_its_header_is_asked_on_the_next_laun
             assert answer.status == 200
         assert len(gateway.engine.heard) == 2
         assert len(gateway.broker.leases) == 2
+
+
+@BOTH
+@pytest.mark.parametrize("frames", [[], PROGRESS], ids=["header", "progress"])
+async def test_an_engine_that_dies_before_content_is_asked_on_the_next_launch(
+    frames: list[bytes], streamed: bool
+) -> None:
+    """Header and progress prove nothing: the launch is gone, so the next one answers, and the client sees one answer.
+
+    Prevents the 502 that a request got whose engine had only sent its header.
+    """
+    dying = stream(b"".join(frames), ending="cut")
+    async with running_gateway(PlayedEngine(dying, stream(b"".join(FRAMES)))) as gateway:
+        gateway.broker.breaks = True
+        async with gateway.client.post("/v1/chat/completions", json=SAY_HI | {"stream": streamed}) as answer:
+            assert answer.status == 200
+            if streamed:
+                assert await answer.read() == b"".join([*CONTENT, DONE])
+        assert len(gateway.broker.leases) == 2
+        assert all(lease.released for lease in gateway.broker.leases)
+        assert (await gateway.finished()).outcome == "ok"
+
+
+@BOTH
+async def test_after_the_first_content_nothing_is_asked_again(streamed: bool) -> None:
+    """A client must not get an answer that begins twice."""
+    async with running_gateway(PlayedEngine(stream(b"".join(FRAMES[:4]), ending="cut"))) as gateway:
+        gateway.broker.breaks = True
+        async with gateway.client.post("/v1/chat/completions", json=SAY_HI | {"stream": streamed}) as answer:
+            assert b"upstream_died" in await answer.read()
+        assert len(gateway.broker.leases) == 1
+
+
+@BOTH
+async def test_a_body_that_was_there_at_two_crashes_is_refused(streamed: bool) -> None:
+    """The second crash ends it with 422, and from then on the engine does not hear of it."""
+    dying = stream(b"".join(PROGRESS), ending="cut")
+    async with running_gateway(PlayedEngine(dying)) as gateway:
+        gateway.broker.breaks = True
+        for _ in range(2):
+            async with gateway.client.post("/v1/chat/completions", json=SAY_HI | {"stream": streamed}) as answer:
+                assert answer.status == 422
+                error = (await answer.json())["error"]
+                assert error["code"] == "request_crashes_engine"
+                assert "x-should-retry" not in answer.headers
+        assert len(gateway.engine.heard) == 2
+
+
+async def test_a_client_that_already_reads_progress_is_told_by_an_event() -> None:
+    """Its status is out with the progress reports: the refusal is an error event, and no [DONE] follows."""
+    asked = SAY_HI | {"stream": True, "return_progress": True}
+    async with running_gateway(PlayedEngine(stream(b"".join(PROGRESS), ending="cut"))) as gateway:
+        gateway.broker.breaks = True
+        async with gateway.client.post("/v1/chat/completions", json=asked) as answer:
+            assert answer.status == 200
+            said = await answer.read()
+        assert said.startswith(b"".join(PROGRESS))
+        assert b"request_crashes_engine" in said
+        assert b"[DONE]" not in said
