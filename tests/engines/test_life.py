@@ -46,7 +46,7 @@ def test_killed_before_the_first_content(tmp_path: Path, demo_engine: DemoEngine
     config = config_for(demo_engine, demo_model, batch_size=64)
     with running_daemon_sync(tmp_path, config, env=LOG_ALL) as daemon:
         pid = load(daemon, "smol")["pid"]
-        with asking(daemon, chat_body("smol", "word " * 1900, stream=True, max_tokens=2), id="killed") as request:
+        with asking(daemon, chat_body("smol", "word " * 400, stream=True, max_tokens=2), id="killed") as request:
             until(lambda: busy_slots(pid) == 1)
             os.kill(pid, signal.SIGKILL)
             events = request.answer().events
