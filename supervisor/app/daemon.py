@@ -56,7 +56,7 @@ from supervisor.processes.orphans import OrphanSweep
 from supervisor.reloading import Reloader, why_relaunch
 from supervisor.storage import make_private_folder
 from supervisor.telemetry.event_stream import EventStream
-from supervisor.telemetry.logging import log_events
+from supervisor.telemetry.logging import JsonLines, log_events
 from supervisor.telemetry.metrics import Metrics
 from supervisor.telemetry.redaction import Redactor
 
@@ -74,6 +74,7 @@ class DaemonOptions:
         redactor: learns each launch's key, so that no log shows it.
         env: the process's environment.
         on_listening: called once with a status when builds and models are known.
+        lines: writes events where the logger need not.
         address: the lock and the socket, opened before all this was imported; closed by who opened it.
         read: reads the config again for a reload; None: there is nothing to read.
     """
@@ -84,6 +85,7 @@ class DaemonOptions:
     address: OpenAddress
     on_listening: OnListening | None = None
     read: Callable[[], LoadedConfig] | None = None
+    lines: JsonLines | None = None
 
 
 async def run_daemon(loaded: LoadedConfig, *, options: DaemonOptions) -> int:
@@ -107,7 +109,7 @@ class Daemon:
         self._options = options
         self._clock = SystemClock()
         self._bus = EventBus(self._clock)
-        log_events(self._bus, options.logger)
+        log_events(self._bus, options.logger, options.lines)
         self._logs = LogFolder(config.state_dir / FOLDER_NAME, self._clock, self._bus, options.redactor.clean)
         self._records = LaunchRecords(config.state_dir, self._bus)
         self._orphans = OrphanSweep(self._records, config.supervision.stop.grace, self._bus)

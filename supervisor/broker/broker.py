@@ -38,10 +38,18 @@ class _Waiter:
 
     ticket: Ticket
     request: LeaseRequest
-    settled: anyio.Event = field(default_factory=anyio.Event)
     lease: Lease | None = None
     error: SupervisorError | None = None
     load_owner: bool = False
+    waiting: anyio.Event | None = None  # most never wait
+
+    @property
+    def settled(self) -> bool:
+        return self.lease is not None or self.error is not None
+
+    def settle(self) -> None:
+        if self.waiting is not None:
+            self.waiting.set()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,9 +112,10 @@ class Broker:
         """
         waiter = self._enqueue(request)
         try:
-            if not waiter.settled.is_set():
+            if not waiter.settled:
+                waiter.waiting = anyio.Event()
                 with anyio.move_on_after(self._limits.max_wait):
-                    await waiter.settled.wait()
+                    await waiter.waiting.wait()
             lease = self._outcome(waiter)
             yield lease
         finally:
@@ -203,7 +212,7 @@ class Broker:
         book.keep_alive = keep_alive_of(request.keep_alive, request.model.keep_alive, pinned=request.model.pinned)
         book.queue.append(waiter)
         self._pump(model_id)
-        if not waiter.settled.is_set():
+        if not waiter.settled:
             position = book.queue.index(waiter) + 1
             self._bus.publish(RequestQueued(request.request_id, model_id, request.caller, position))
         return waiter
@@ -259,7 +268,7 @@ class Broker:
         lease = Lease(waiter.request, launch, slot, waited=times, load_owner=waiter.load_owner)
         self._books[waiter.ticket.model_id].leases[slot] = lease
         waiter.lease = lease
-        waiter.settled.set()
+        waiter.settle()
         ticket = waiter.ticket
         self._bus.publish(RequestLeased(ticket.request_id, ticket.model_id, instance.id, slot, *times))
 
@@ -267,7 +276,7 @@ class Broker:
         waited = self._clock.monotonic() - waiter.ticket.since
         facts = {"retry_after": denial.retry_after, "waited_seconds": round(waited, 3)}
         waiter.error = _same_branch(cause, denial, facts)
-        waiter.settled.set()
+        waiter.settle()
         ticket = waiter.ticket
         self._bus.publish(
             RequestDenied(ticket.request_id, ticket.model_id, ticket.caller, denial.code, denial.why, waited)

@@ -35,6 +35,7 @@ class Lease:
         queue_seconds: waited for a slot.
         load_seconds: waited for the engine to start.
         load_owner: this request made the engine start.
+        broken: the instance left READY while the lease was held.
     """
 
     def __init__(
@@ -47,21 +48,21 @@ class Lease:
         self.load_owner = load_owner
         self.abandoned = False
         self.engine_done = False
-        self._broken = anyio.Event()
-
-    @property
-    def broken(self) -> bool:
-        """Whether the instance left READY while the lease was held."""
-        return self._broken.is_set()
+        self.broken = False
+        self._noticed: anyio.Event | None = None  # only for who waits: few ever do
 
     def break_off(self) -> None:
         """The instance has left READY."""
-        self._broken.set()
+        self.broken = True
+        if self._noticed is not None:
+            self._noticed.set()
 
     async def broke(self, seconds: float) -> bool:
         """Whether it is broken, or becomes so within ``seconds``: a dead engine is noticed a moment after it died."""
-        with anyio.move_on_after(seconds):
-            await self._broken.wait()
+        if not self.broken:
+            self._noticed = self._noticed or anyio.Event()
+            with anyio.move_on_after(seconds):
+                await self._noticed.wait()
         return self.broken
 
     def done(self) -> None:

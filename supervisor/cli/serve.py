@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from supervisor.config.load import LoadedConfig, find_config, load_config, override_listen
 from supervisor.gateway.address import OpenAddress, open_address
-from supervisor.telemetry.logging import LogSettings, configure_logging
+from supervisor.telemetry.logging import LogSettings, configure_logging, json_lines
 from supervisor.telemetry.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -68,10 +68,12 @@ def run_loaded(
         SupervisorError: the daemon could not start.
     """
     redactor = Redactor()
-    logger = configure_logging(LogSettings.from_environment(env, on_terminal=sys.stderr.isatty()), redactor)
+    settings = LogSettings.from_environment(env, on_terminal=sys.stderr.isatty())
+    logger = configure_logging(settings, redactor)
+    logs = {"logger": logger, "redactor": redactor, "lines": json_lines(settings, redactor)}
     address = open_address(loaded.config)
     try:
-        return _run_daemon(loaded, address, read, logger=logger, redactor=redactor, env=env, on_listening=on_listening)
+        return _run_daemon(loaded, address, read, **logs, env=env, on_listening=on_listening)
     finally:
         address.close()
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import anyio
 from aiohttp import web
 
 from supervisor.gateway.exchange import Exchange
@@ -30,7 +29,7 @@ class ClientStream:
         self._request = request
         self._exchange = exchange
         self._response: web.StreamResponse | None = None
-        self._starting = anyio.Lock(fast_acquire=True)
+        self._starting = asyncio.Lock()
 
     @property
     def started(self) -> bool:

@@ -209,8 +209,7 @@ async def ask(
     request = (head, body) if len(body) > _LARGE_BYTES else (head + body,)
     connection = EngineConnection(loop, request, patience)
     try:
-        async with asyncio.timeout(_CONNECT_SECONDS):
-            await _connect(loop, endpoint, connection)
+        await _connect(loop, endpoint, connection)
     except OSError as error:  # TimeoutError among them
         raise NotReachedError(str(error) or "no connection in time") from error
     return connection
@@ -219,12 +218,17 @@ async def ask(
 async def _connect(loop: asyncio.AbstractEventLoop, endpoint: Endpoint, connection: EngineConnection) -> None:
     if endpoint.socket_path is None:
         assert endpoint.port is not None
-        await loop.create_connection(lambda: connection, "127.0.0.1", endpoint.port)
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            await loop.create_connection(lambda: connection, "127.0.0.1", endpoint.port)
         return
+    deadline = loop.time() + _CONNECT_SECONDS
     while True:
         try:
+            # Answered at once, either way.
             await loop.create_unix_connection(lambda: connection, str(endpoint.socket_path))
         except BlockingIOError:
+            if loop.time() > deadline:
+                raise
             await asyncio.sleep(_FULL_PAUSE)
         else:
             return

@@ -54,7 +54,8 @@ def front_door(door: Doorkeeper, clock: Clock, bus: EventBus) -> Callable[..., A
             raise
         finally:
             if request.path not in _QUIET or status in _REFUSED:
-                exchange.finished(request, status)
+                # After the answer is out: nobody waits for the log.
+                asyncio.get_running_loop().call_soon(exchange.finished, request, status)
         return response
 
     return pass_through

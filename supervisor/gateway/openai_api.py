@@ -36,6 +36,7 @@ class _Kind:
 
 _CHAT = _Kind("/v1/chat/completions", Capability.CHAT, require_messages, "chat.completion")
 _TEXT = _Kind("/v1/completions", Capability.CHAT, require_prompt, "text_completion")
+_JSON = {"Content-Type": "application/json"}
 _EMBEDDINGS = _Kind("/v1/embeddings", Capability.EMBEDDINGS, require_input, None)
 
 
@@ -76,7 +77,7 @@ class OpenAiApi:
                 answer = await self._answer(request, kind, client)
             if answer is not None:
                 exchange.content_sent()
-                return web.Response(body=answer, content_type="application/json")
+                return web.Response(body=answer, headers=_JSON)
         except ClientLeftError:
             raise
         except Exception as error:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,33 +112,47 @@ class Upstream:
         return UpstreamError("upstream_died", f"The engine of {self._model} ended before its answer was complete.")
 
 
-@asynccontextmanager
-async def open_upstream(lease: Lease, post: Post) -> AsyncIterator[Upstream]:
+class open_upstream:  # noqa: N801  used as the function that a context manager often is
     """Post to the engine; what is left unread at the end is cut off, and the slot abandoned.
 
-    Closing the connection is what makes the engine stop.
-
-    Raises:
-        UpstreamError: any of its codes.
+    Closing the connection is what makes the engine stop. Entering raises ``UpstreamError``, any of its codes.
     """
-    connection: EngineConnection | None = None
-    upstream: Upstream | None = None
-    reached = True
-    launch = lease.launch
-    try:
+
+    __slots__ = ("_connection", "_lease", "_post", "_upstream")
+
+    def __init__(self, lease: Lease, post: Post) -> None:
+        self._lease = lease
+        self._post = post
+        self._connection: EngineConnection | None = None
+        self._upstream: Upstream | None = None
+
+    async def __aenter__(self) -> Upstream:
+        lease, post = self._lease, self._post
+        launch = lease.launch
         try:
             connection = await ask(launch.endpoint, post.path, launch.headers, post.body, post.idle_timeout)
         except NotReachedError as error:
-            reached = False
             raise translate(error, post.model) from error
-        upstream = Upstream(post.model, connection, lease.done)
-        await upstream.must_be_good()
-        yield upstream
-    finally:
-        if reached and (upstream is None or not upstream.complete):
-            lease.abandon()
-        if connection is not None:
-            connection.close()
+        except BaseException:
+            lease.abandon()  # the engine may have got the request
+            raise
+        self._connection = connection
+        self._upstream = Upstream(post.model, connection, lease.done)
+        try:
+            await self._upstream.must_be_good()
+        except BaseException:
+            self._close()
+            raise
+        return self._upstream
+
+    async def __aexit__(self, *_: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._upstream is not None and not self._upstream.complete:
+            self._lease.abandon()
+        if self._connection is not None:
+            self._connection.close()
 
 
 def translate(error: Exception, model: str) -> UpstreamError:

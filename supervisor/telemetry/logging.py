@@ -89,15 +89,46 @@ def configure_logging(
     return cast("FilteringBoundLogger", logger)
 
 
-def log_events(bus: EventBus, logger: FilteringBoundLogger) -> Callable[[], None]:
-    """Write one line per event from now on; call the answer to stop."""
+class JsonLines:
+    """Writes events as the logger would, for a quarter of the CPU: there is a line for each request."""
+
+    def __init__(self, redactor: Redactor, *, stream: TextIO | None = None) -> None:
+        self._redactor = redactor
+        self._lines = _Lines(stream or sys.stderr)
+        self._second = -1
+        self._stamp = ""
+
+    def write(self, at: float, event: Event) -> None:
+        """One line; ``at`` is wall time."""
+        line = {"timestamp": self._timestamp(at), "level": _level(event), "event": event.name()}
+        self._lines.msg(to_json({**line, **self._redactor.clean(_facts(event))}).decode())
+
+    def _timestamp(self, at: float) -> str:
+        second, thousandth = divmod(int(at * 1000), 1000)
+        if second != self._second:
+            self._second = second
+            self._stamp = datetime.fromtimestamp(second, UTC).isoformat().removesuffix("+00:00")
+        return f"{self._stamp}.{thousandth:03d}Z"
+
+
+def json_lines(settings: LogSettings, redactor: Redactor) -> JsonLines | None:
+    """What writes events where logs are JSON; None: the logger does."""
+    return JsonLines(redactor) if settings.style == "json" else None
+
+
+def log_events(bus: EventBus, logger: FilteringBoundLogger, lines: JsonLines | None = None) -> Callable[[], None]:
+    """Write one line per event from now on, through ``lines`` if given; call the answer to stop."""
+    enabled = {name: logger.is_enabled_for(level) for name, level in _LEVELS.items()}
 
     def write(record: Record) -> None:
         event = record.event
-        level = _LEVELS[_level(event)]
-        if not logger.is_enabled_for(level):
+        level = _level(event)
+        if not enabled[level]:
             return  # most events of a request: nothing is made for them
-        logger.log(level, event.name(), timestamp=record.at, **_facts(event))
+        if lines is not None:
+            lines.write(record.at, event)
+        else:
+            logger.log(_LEVELS[level], event.name(), timestamp=record.at, **_facts(event))
 
     return bus.listen(write)
 

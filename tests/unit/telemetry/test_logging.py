@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from supervisor.errors import ConfigError
-from supervisor.events import EventBus, LaunchExited, ModelBroken, RequestQueued
-from supervisor.telemetry.logging import LogSettings, configure_logging, log_events
+from supervisor.events import EventBus, LaunchExited, ModelBroken, RequestFinished, RequestQueued
+from supervisor.telemetry.logging import JsonLines, LogSettings, configure_logging, log_events
 from supervisor.telemetry.redaction import Redactor
 from tests.fakes.clock import HandClock
 
@@ -88,6 +88,28 @@ def test_an_event_is_one_line_with_its_name_its_level_and_its_facts() -> None:
             "reason": "cut short",
         }
     ]
+
+
+def test_the_quick_way_writes_what_the_logger_writes() -> None:
+    """Every kind of fact, a secret among them, and times on both sides of a second."""
+    clock = HandClock(1_700_000_000.999)
+    redactor = Redactor(["hunter2"])
+    slow, quick = io.StringIO(), io.StringIO()
+    bus = EventBus(clock)
+    logger = configure_logging(_json(), redactor, stream=slow)
+    log_events(bus, logger)
+    log_events(bus, logger, JsonLines(redactor, stream=quick))
+    for event in (
+        _exited(planned=False),
+        ModelBroken("m", None, "it is hunter2, or Bearer abcdefghijkl\n"),
+        RequestQueued("r", "m", "c", 1),
+        RequestFinished("r", "POST", "/v1/é\udcff", "m", "c", 200, "ok", 0.25, None),
+    ):
+        bus.publish(event)
+        clock.advance(0.0015)
+    assert quick.getvalue() == slow.getvalue()
+    assert len(_lines(quick)) == 3
+    assert "hunter2" not in quick.getvalue()
 
 
 def test_an_event_below_the_level_is_not_written() -> None:
