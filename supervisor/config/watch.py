@@ -21,12 +21,15 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskStatus
 
+from supervisor.config.mounts import MOUNTS, tells_of_every_change
 from supervisor.events import ConfigWatchLimited, EventBus, InternalError
 
 # More than a config may hold, so that growing beyond that is a change as well.
 _MAX_BYTES = 4 * 2**20 + 1
-# How often watchfiles looks at its stop event and its queue; each costs microseconds.
-_STEP_MS = 200
+# How often watchfiles looks at its stop event and its queue: each look wakes a thread of this process.
+_STEP_MS = 1000
+# Where the kernel tells of every change, looking by oneself is for what nobody thought of.
+_RARER = 20
 _RETRY_SECONDS = 60.0
 
 Folder = tuple[str, int, int]
@@ -41,7 +44,7 @@ class WatchTiming:
     """Seconds between looks.
 
     Attributes:
-        poll: without a notice.
+        poll: without a notice; twenty times that where the kernel tells of every change.
         settle: new content must stay the same for this long: a file is written in pieces.
         rounds: how often that is waited for at most, while the content goes on changing.
     """
@@ -58,10 +61,12 @@ class Sight:
     Attributes:
         content: stands for the file's content, or for why it can't be read; None: it isn't there.
         folders: the file's folder, and that of the file that it links to; those that are there.
+        told: the kernel's notices tell of every change of it.
     """
 
     content: bytes | None
     folders: tuple[Folder, ...]
+    told: bool = False
 
 
 class ConfigWatch:
@@ -91,6 +96,8 @@ class ConfigWatch:
         self._noticed = anyio.Event()
         self._moved = anyio.Event()
         self._limits: set[str] = set()
+        self._told = sight.told
+        self._watching = False
 
     async def run(
         self, on_change: Callable[[], Awaitable[None]], *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
@@ -107,11 +114,14 @@ class ConfigWatch:
                 task_status.started()
                 while True:
                     await self._check(on_change)
-                    with anyio.move_on_after(self._timing.poll):
+                    with anyio.move_on_after(self._patience()):
                         await self._noticed.wait()
                     self._noticed = anyio.Event()
             finally:
                 self._moved.set()  # the thread that waits for notices can't be cancelled
+
+    def _patience(self) -> float:
+        return self._timing.poll * (_RARER if self._watching and self._told else 1)
 
     async def _check(self, on_change: Callable[[], Awaitable[None]]) -> None:
         content = await self._see()
@@ -133,6 +143,7 @@ class ConfigWatch:
     async def _see(self) -> bytes | None:
         """Look in a thread: a network file system may hang."""
         sight = await anyio.to_thread.run_sync(self._look_at, self._path, abandon_on_cancel=True)
+        self._told = sight.told
         if sight.folders != self._folders:
             self._folders = sight.folders
             self._moved.set()
@@ -165,11 +176,16 @@ class ConfigWatch:
         names = tuple(name for name, _, _ in self._folders)
         if not names:
             return
+        self._watching = True
         self._noticed.set()  # a look comes after the folders are watched, for what happened before
-        async for changes in notices(names, self._moved):
-            self._noticed.set()
-            if any(name in names for _, name in changes):
-                self._moved.set()  # the folder itself came or went: the kernel's watch may be on the old one
+        try:
+            async for changes in notices(names, self._moved):
+                self._noticed.set()
+                if any(name in names for _, name in changes):
+                    self._moved.set()  # the folder itself came or went: the kernel's watch may be on the old one
+        finally:
+            self._watching = False
+            self._noticed.set()  # and a look, now that looking is all there is
 
     def _say_limit(self, reason: str) -> None:
         if reason not in self._limits:
@@ -179,8 +195,18 @@ class ConfigWatch:
 
 def look_at(path: Path) -> Sight:
     """What the file holds now. Never raises; blocks as long as the file system does."""
-    places = dict.fromkeys((path.parent, _target(path).parent))
-    return Sight(_content(path), tuple(folder for place in places if (folder := _folder(place)) is not None))
+    target = _target(path)
+    places = dict.fromkeys((path.parent, target.parent))
+    folders = tuple(folder for place in places if (folder := _folder(place)) is not None)
+    told = tells_of_every_change((device for _, device, _ in folders), (str(path), str(target)), _mounts())
+    return Sight(_content(path), folders, told)
+
+
+def _mounts() -> str:
+    try:
+        return Path(MOUNTS).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _content(path: Path) -> bytes | None:
