@@ -286,6 +286,15 @@ class RequestFinished(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RequestUnreadable(Event):
+    """What came was no HTTP request, or none that can be read; ``caller`` is an address."""
+
+    request_id: str
+    caller: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class InternalError(Event):
     """A bug: an exception that nobody expected, with its traceback; clients hear only their request's id."""
 

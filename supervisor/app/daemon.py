@@ -141,7 +141,7 @@ class Daemon:
         )
         self._control = ModelControl(self._router, self._fleet, self._status, self._broker.watch)
         tls = self._certificate.context if self._certificate is not None else None
-        self._listener = Listener(self._build_gateway(), options.address.socket, tls)
+        self._listener = Listener(self._build_gateway(), self._bus, options.address.socket, tls)
 
     async def run(self) -> None:
         """Serve until a signal comes, then stop in order."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
+from typing import Any
 
 import anyio
 from aiohttp import web
@@ -14,6 +16,7 @@ from supervisor.events import EventBus
 from supervisor.gateway.address import BACKLOG
 from supervisor.gateway.admin_api import AdminApi
 from supervisor.gateway.asking import Asking
+from supervisor.gateway.conversation import Conversation
 from supervisor.gateway.front_door import front_door
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.health_api import HealthApi
@@ -56,29 +59,42 @@ class Listener:
     ``run``, which closes the socket.
     """
 
-    def __init__(self, app: web.Application, opened: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, app: web.Application, bus: EventBus, opened: socket.socket, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._app = app
+        self._bus = bus
         self._socket = opened
         self._tls = tls
 
     async def run(self, *, task_status: TaskStatus[tuple[str, int]] = anyio.TASK_STATUS_IGNORED) -> None:
         """Answer until cancelled; ``started`` with the address, whose port is the real one where 0 was asked for."""
+        settings: dict[str, Any] = {
+            "access_log": None,
+            "keepalive_timeout": _KEEP_ALIVE_SECONDS,
+            "max_line_size": _LONGEST_LINE,
+            "max_field_size": _LONGEST_LINE,
+        }
         # handler_cancellation: else a handler runs on after its client left.
-        runner = web.AppRunner(
-            self._app,
-            handler_cancellation=True,
-            access_log=None,
-            keepalive_timeout=_KEEP_ALIVE_SECONDS,
-            shutdown_timeout=_SHUTDOWN_SECONDS,
-            max_line_size=_LONGEST_LINE,
-            max_field_size=_LONGEST_LINE,
-        )
+        runner = web.AppRunner(self._app, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_SECONDS, **settings)
         await runner.setup()
+        manager = runner.server
+        assert manager is not None
+        loop = asyncio.get_running_loop()
+        listening: asyncio.Server | None = None
         try:
-            await web.SockSite(runner, self._socket, ssl_context=self._tls, backlog=BACKLOG).start()
-            host, port = runner.addresses[0][:2]
+            # Not a site of aiohttp's, which would take its own protocol.
+            listening = await loop.create_server(
+                lambda: Conversation(manager, self._bus, loop=loop, **settings),
+                sock=self._socket,
+                ssl=self._tls,
+                backlog=BACKLOG,
+            )
+            host, port = listening.sockets[0].getsockname()[:2]
             task_status.started((host, port))
             await anyio.sleep_forever()
         finally:
+            if listening is not None:
+                listening.close()
             with anyio.move_on_after(_CLEANUP_SECONDS, shield=True):
                 await runner.cleanup()

@@ -343,7 +343,7 @@ async def running_gateway(
         tasks = await stack.enter_async_context(anyio.create_task_group())
         opened = open_socket("127.0.0.1", 0)
         stack.callback(opened.close)
-        host, port = await tasks.start(Listener(app, opened, tls).run)
+        host, port = await tasks.start(Listener(app, bus, opened, tls).run)
         stack.callback(tasks.cancel_scope.cancel)
         url = f"http{'s' if tls else ''}://{host}:{port}"
         client = await stack.enter_async_context(aiohttp.ClientSession(url))
