@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import get_args
@@ -38,6 +39,7 @@ class Caller:
         return self.models is None or not self.models.isdisjoint((model_id, *aliases))
 
 
+@functools.lru_cache(maxsize=256)
 def anyone(address: str) -> Caller:
     """The caller at an address where no token is asked for: may do everything."""
     return Caller(address, EVERY_ROLE)

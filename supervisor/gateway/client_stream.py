@@ -22,6 +22,11 @@ class ClientLeftError(Exception):
     """The client's connection is gone; nothing can be said to it."""
 
 
+class _Answer(web.StreamResponse):
+    # The headers go out with the first bytes: one system call less, and the client wakes once.
+    _send_headers_immediately = False
+
+
 class ClientStream:
     """Sends 200 and the headers with the first bytes, and not before."""
 
@@ -103,7 +108,7 @@ class ClientStream:
     async def _start(self) -> web.StreamResponse:
         async with self._starting:
             if self._response is None:
-                response = web.StreamResponse(headers={**_HEADERS, **self._exchange.headers})
+                response = _Answer(headers={**_HEADERS, **self._exchange.headers})
                 try:
                     await response.prepare(self._request)
                 except ConnectionError as error:

@@ -8,6 +8,7 @@ makes an engine stop.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Mapping
 from typing import cast
 
@@ -40,7 +41,7 @@ class CutError(EngineConnectionError):
 
 
 class EngineConnection(asyncio.Protocol):
-    """Sends one request as soon as it is connected; then its answer is read piece by piece.
+    """Sends what is left of one request as soon as it is connected; then its answer is read piece by piece.
 
     Args:
         request: the bytes to send, in one piece or more.
@@ -110,11 +111,16 @@ class EngineConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def sent(self, count: int) -> None:
+        """So many bytes of the request's first piece were sent before the event loop took the connection."""
+        self._request = (self._request[0][count:], *self._request[1:])
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the request."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass of it
         for piece in self._request:
-            self._transport.write(piece)
+            if piece:
+                self._transport.write(piece)
         self._request = ()
 
     def data_received(self, data: bytes) -> None:
@@ -209,26 +215,34 @@ async def ask(
     request = (head, body) if len(body) > _LARGE_BYTES else (head + body,)
     connection = EngineConnection(loop, request, patience)
     try:
-        await _connect(loop, endpoint, connection)
+        if endpoint.socket_path is not None:
+            await _connect(loop, str(endpoint.socket_path), connection, request[0])
+        else:
+            assert endpoint.port is not None
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                await loop.create_connection(lambda: connection, "127.0.0.1", endpoint.port)
     except OSError as error:  # TimeoutError among them
         raise NotReachedError(str(error) or "no connection in time") from error
     return connection
 
 
-async def _connect(loop: asyncio.AbstractEventLoop, endpoint: Endpoint, connection: EngineConnection) -> None:
-    if endpoint.socket_path is None:
-        assert endpoint.port is not None
-        async with asyncio.timeout(_CONNECT_SECONDS):
-            await loop.create_connection(lambda: connection, "127.0.0.1", endpoint.port)
-        return
+async def _connect(loop: asyncio.AbstractEventLoop, path: str, connection: EngineConnection, first: bytes) -> None:
+    """Connect and send at once, so that the engine begins while the event loop still takes the connection over."""
     deadline = loop.time() + _CONNECT_SECONDS
     while True:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # Answered at once, either way.
-            await loop.create_unix_connection(lambda: connection, str(endpoint.socket_path))
+            sock.setblocking(False)  # noqa: FBT003  the standard library's own signature
+            sock.connect(path)  # of a Unix socket: answered at once, either way
+            connection.sent(sock.send(first))
+            await loop.create_unix_connection(lambda: connection, sock=sock)
         except BlockingIOError:
+            sock.close()
             if loop.time() > deadline:
                 raise
             await asyncio.sleep(_FULL_PAUSE)
+        except BaseException:
+            sock.close()
+            raise
         else:
             return

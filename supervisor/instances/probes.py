@@ -14,7 +14,7 @@ from supervisor.units import format_duration
 
 # After the log line the address answers within milliseconds; without one (another build's wording) a slow look is
 # enough.
-_AFTER_LINE = 0.01
+_AFTER_LINE = 0.002
 _WITHOUT_LINE = 0.5
 _PROBE_SECONDS = 3.0
 
