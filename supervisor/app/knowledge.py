@@ -11,7 +11,7 @@ from engines.contract import EngineAdapter
 from engines.registry import ADAPTERS, adapter_for
 from supervisor.broker.launching import Launching
 from supervisor.broker.promised import Holder
-from supervisor.broker.rooms import Rooms
+from supervisor.broker.rooms import RoomLimits, Rooms
 from supervisor.builds.catalog import Candidate, find_builds
 from supervisor.builds.fingerprint import SCHEMA as FINGERPRINT_SCHEMA
 from supervisor.builds.fingerprint import Fingerprints
@@ -23,6 +23,8 @@ from supervisor.clock import SystemClock
 from supervisor.config.schema import Config
 from supervisor.events import EventBus, NoModels
 from supervisor.host.budget import HostLimits
+from supervisor.host.device_rooms import DeviceWish, DeviceWishes
+from supervisor.host.nvidia import NvidiaWatch
 from supervisor.host.overrides import with_overrides
 from supervisor.host.snapshot import HostSnapshot, take_snapshot
 from supervisor.models.catalog import build_catalog, explicit_files
@@ -64,10 +66,11 @@ class Knowledge:
         self._state = state
         self._root = root
         self._mark = mark
+        self._nvidia = NvidiaWatch()
         self._inventory = Inventory(ADAPTERS, self._state_file("models.json", MODELS_SCHEMA), bus)
         self.router = Router()
         self.shelf = self._build_shelf()
-        rooms = Rooms(self.read_host, self._host_limits, holders)
+        rooms = Rooms(self.read_host, self._room_limits, holders)
         self.launching = Launching(ADAPTERS, self.shelf, rooms, lambda: self._config.concessions, bus)
 
     def use(self, config: Config) -> None:
@@ -88,7 +91,7 @@ class Knowledge:
     def read_host(self) -> HostSnapshot:
         """The machine as it is now, with what the config says over it."""
         host = self._config.host
-        return with_overrides(take_snapshot(self._root), host.cpus, host.reserve.cpus)
+        return with_overrides(take_snapshot(self._root, self._nvidia), host.cpus, host.reserve.cpus)
 
     def _build_shelf(self) -> BuildShelf:
         inspector = BuildInspector(
@@ -111,8 +114,10 @@ class Knowledge:
     def _candidates(self, adapter: EngineAdapter) -> tuple[Candidate, ...]:
         return find_builds(self._config.engines[adapter.kind], adapter, self._env)
 
-    def _host_limits(self) -> HostLimits:
-        return HostLimits(self._config.host.memory, self._config.host.reserve.memory)
+    def _room_limits(self) -> RoomLimits:
+        host = self._config.host
+        wishes = {name: DeviceWish(device.reserve, device.use) for name, device in host.devices.items()}
+        return RoomLimits(HostLimits(host.memory, host.reserve.memory), DeviceWishes(wishes))
 
     def _state_file(self, name: str, schema: int) -> JsonFile | None:
         return None if self._state is None else JsonFile(self._state / name, schema)

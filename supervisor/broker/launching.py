@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import anyio.to_thread
 
 from engines.contract import EngineAdapter, EngineKind, LaunchPlan
-from supervisor.broker.rooms import Rooms, with_listed
+from supervisor.broker.rooms import Rooms
 from supervisor.builds.inspect import FoundBuild
 from supervisor.builds.selection import Selection, choose
 from supervisor.builds.shelf import BuildShelf
@@ -64,8 +65,9 @@ class Launching:
         reading = await self._rooms.read()
         selection = choose(builds, entry.build)
         build = _chosen(entry, selection)
+        build = replace(build, facts=replace(build.facts, devices=self._rooms.usable(build.facts.devices)))
         while True:
-            rooms = with_listed(self._rooms.left(reading, entry), build.facts.devices or ())
+            rooms = self._rooms.left(reading, entry, build.facts.devices)
             request = PlanRequest(
                 model_id=entry.id,
                 files=entry.files,
@@ -82,7 +84,7 @@ class Launching:
             adapter = self._adapters[entry.engine]
             plan = await anyio.to_thread.run_sync(make_plan, request, adapter, abandon_on_cancel=True)
             # A search takes a while, in which others may have been promised what this plan counts on.
-            if with_listed(self._rooms.left(reading, entry), build.facts.devices or ()) == rooms:
+            if self._rooms.left(reading, entry, build.facts.devices) == rooms:
                 return plan
 
 

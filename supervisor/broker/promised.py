@@ -55,6 +55,13 @@ def rooms_for(
     return tuple(_less(room, others, files) for room in rooms)
 
 
+def held_of(holders: Iterable[Holder], pool: str) -> int:
+    """What the holders are believed to hold of a pool themselves, in bytes: what was seen, else what was predicted."""
+    return sum(
+        holder.observed.get(pool, holder.predicted.get(pool, MemoryEstimate()).anonymous or 0) for holder in holders
+    )
+
+
 def _less(room: PoolRoom, holders: list[Holder], files: tuple[Path, ...]) -> PoolRoom:
     seen = {files}
     shares: list[tuple[str, int]] = []

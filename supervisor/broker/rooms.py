@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import anyio.to_thread
 
 from engines.contract import DeviceListing
-from supervisor.broker.promised import Holder, rooms_for
+from supervisor.broker.promised import Holder, held_of, rooms_for
 from supervisor.host.budget import HostLimits, host_room
-from supervisor.host.pools import PoolRoom
+from supervisor.host.device_rooms import DeviceWishes, bounded, rooms_of
+from supervisor.host.devices import place_devices
+from supervisor.host.pools import HOST_POOL, PoolRoom
 from supervisor.host.snapshot import HostSnapshot
 from supervisor.models.catalog import ModelEntry
 from supervisor.processes.resident import resident_bytes
@@ -24,13 +27,21 @@ class Reading:
     ours: int
 
 
+@dataclass(frozen=True, slots=True)
+class RoomLimits:
+    """``host`` of the config, as far as it bounds memory."""
+
+    host: HostLimits
+    devices: DeviceWishes
+
+
 class Rooms:
     """Reads the machine and says what is left of it; keeps nothing."""
 
     def __init__(
         self,
         read_host: Callable[[], HostSnapshot],
-        limits: Callable[[], HostLimits],
+        limits: Callable[[], RoomLimits],
         holders: Callable[[], Sequence[Holder]],
     ) -> None:
         self._read_host = read_host
@@ -42,21 +53,23 @@ class Rooms:
         pids = [holder.pid for holder in self._holders() if holder.pid is not None]
         return await anyio.to_thread.run_sync(self._read, pids, abandon_on_cancel=True)
 
-    def left(self, reading: Reading, entry: ModelEntry) -> tuple[PoolRoom, ...]:
-        """What ``entry`` may take of each pool, by that reading and what is promised by now."""
-        whole = host_room(reading.host.memory, reading.ours, self._limits())
-        return rooms_for([whole], self._holders(), entry.id, entry.files)
+    def left(
+        self, reading: Reading, entry: ModelEntry, listing: Iterable[DeviceListing] | None
+    ) -> tuple[PoolRoom, ...]:
+        """What ``entry`` may take of each pool on a build with these devices, by that reading and what is promised."""
+        limits, holders = self._limits(), self._holders()
+        host = host_room(reading.host.memory, reading.ours, limits.host)
+        placed = place_devices(listing or (), reading.host.cards.cards)
+        if any(row.pool == HOST_POOL and not row.device.software for row in placed):
+            host = bounded(host, reading.host.unified, limits.host.reserve)
+        pids = frozenset(holder.pid for holder in holders if holder.pid is not None)
+        whole = rooms_of(host, placed, limits.devices, partial(held_of, holders), pids)
+        return rooms_for(whole, holders, entry.id, entry.files)
 
     def _read(self, pids: Sequence[int]) -> Reading:
         return Reading(self._read_host(), sum(resident_bytes(pids).values()))
 
-
-def with_listed(rooms: tuple[PoolRoom, ...], listed: Sequence[DeviceListing]) -> tuple[PoolRoom, ...]:
-    """The rooms, and for each device that is in none of them one by the build's own listing."""
-    known = {device for room in rooms for device in room.devices}
-    own = (
-        PoolRoom(f"gpu-{device.id}", device.free_bytes, device.total_bytes, "free by the build's listing", (device.id,))
-        for device in listed
-        if device.usable and device.id not in known
-    )
-    return (*rooms, *own)
+    def usable(self, listing: tuple[DeviceListing, ...] | None) -> tuple[DeviceListing, ...] | None:
+        """The rows that ``host.devices`` does not rule out; None stays None."""
+        wishes = self._limits().devices
+        return None if listing is None else tuple(row for row in listing if wishes.of(row.id).use)

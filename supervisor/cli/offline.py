@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
+import anyio.to_thread
 
 from supervisor.app import Knowledge
 from supervisor.cli.probe import ProbedDevice, devices_of
@@ -48,8 +49,9 @@ def ask_devices(config: Config, env: Mapping[str, str]) -> tuple[ProbedDevice, .
 
     async def read(knowledge: Knowledge) -> tuple[ProbedDevice, ...]:
         await knowledge.shelf.look_at_all()
+        cards = (await anyio.to_thread.run_sync(knowledge.read_host)).cards.cards
         builds = (build for build in knowledge.shelf.builds() if build.problem is None)
-        return tuple(row for build in builds for row in devices_of(build.name, build.facts.devices))
+        return tuple(row for build in builds for row in devices_of(build.name, build.facts.devices, cards))
 
     return _run(config, env, None, _ROOT, read)
 

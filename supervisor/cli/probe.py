@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from engines.contract import DeviceListing
+from supervisor.host.cards import Card
+from supervisor.host.devices import Placed, place_devices
 from supervisor.host.snapshot import HostSnapshot
 from supervisor.units import format_size
 
@@ -38,25 +40,37 @@ class ProbedDevice:
     source: str
 
 
-def devices_of(build: str, listing: Iterable[DeviceListing] | None) -> tuple[ProbedDevice, ...]:
-    """Rows of one build; none when its listing can't be trusted. It does not say which pool a card is."""
-    rows = []
-    for device in listing or ():
-        on_host = device.software  # drawn by the CPU, in the host's memory
-        rows.append(
-            ProbedDevice(
-                id=device.id,
-                build=build,
-                name=device.name,
-                kind=device.kind,
-                pool="host" if on_host else None,
-                unified=True if on_host else None,
-                total_bytes=device.total_bytes,
-                free_bytes=device.free_bytes,
-                source=f"device listing of build {build}",
-            )
-        )
-    return tuple(rows)
+def devices_of(
+    build: str, listing: Iterable[DeviceListing] | None, cards: Sequence[Card] = ()
+) -> tuple[ProbedDevice, ...]:
+    """Rows of one build; none when its listing can't be trusted. What is free, the system knows better than a build."""
+    rows = list(listing or ())
+    placed = {row.device.id: row for row in place_devices(rows, cards)}
+    return tuple(_probed(build, device, placed.get(device.id)) for device in rows)
+
+
+def _probed(build: str, device: DeviceListing, placed: Placed | None) -> ProbedDevice:
+    card = placed.cards[0] if placed is not None and len(placed.cards) == 1 and not placed.unified else None
+    said = f"device listing of build {build}"
+    free = card.free if card is not None else None
+    return ProbedDevice(
+        id=device.id,
+        build=build,
+        name=device.name,
+        kind=device.kind,
+        pool=placed.pool if placed is not None else None,
+        unified=_is_unified(placed),
+        total_bytes=device.total_bytes if device.total_bytes is not None or card is None else card.total,
+        free_bytes=device.free_bytes if free is None else free,
+        source=said if card is None else f"{card.source}, {said}",
+    )
+
+
+def _is_unified(placed: Placed | None) -> bool | None:
+    """Of a card that only a build knows, it is not known."""
+    if placed is None or not (placed.unified or placed.cards):
+        return None
+    return placed.unified
 
 
 def probe_document(snapshot: HostSnapshot, devices: Sequence[ProbedDevice]) -> dict[str, Any]:

@@ -136,7 +136,9 @@ class ReserveConfig(Section):
 class DeviceConfig(Section):
     """One device, by the name that a build gives it."""
 
-    reserve: AutoSize = Field(None, description="memory kept free on it; auto: see the plan", json_schema_extra=LIVE)
+    reserve: AutoSize = Field(
+        None, description="memory kept free on it; auto: a sixteenth, 512 MiB to 1 GiB", json_schema_extra=LIVE
+    )
     use: Switch = Field(default=True, description="false: nothing is put on it", json_schema_extra=NEXT_LAUNCH)
 
 
@@ -162,7 +164,9 @@ class HostConfig(Section):
         description="fail, or plan again without the device that is gone; not used yet",
         json_schema_extra=NEXT_LAUNCH,
     )
-    devices: dict[str, DeviceConfig] = Field({}, description="devices by name; not used yet", json_schema_extra=LIVE)
+    devices: dict[str, DeviceConfig] = Field(
+        {}, description="devices by name, as a build calls them", json_schema_extra=LIVE
+    )
 
 
 class QueueConfig(Section):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 HOST_POOL = "host"
 
@@ -18,6 +19,7 @@ class PoolRoom:
         why: the arithmetic behind ``budget``, in words for the owner.
         devices: the chosen build's names for it, such as ``CUDA0``; on a unified machine the host pool has some.
         unified: processors and devices share it.
+        caps: bytes that one device of it takes at most, by the build's own listing, where that is not all of it.
     """
 
     pool: str
@@ -26,3 +28,4 @@ class PoolRoom:
     why: str
     devices: tuple[str, ...] = ()
     unified: bool = False
+    caps: Mapping[str, int] = field(default_factory=dict)

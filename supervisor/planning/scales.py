@@ -49,6 +49,7 @@ class Scales:
         self._estimate = estimate
         self._rooms = {room.pool: room for room in rooms}
         self._pools = {device: room.pool for room in rooms for device in room.devices}
+        self._caps = {device: cap for room in rooms for device, cap in room.caps.items()}
         self._allow_paging = allow_paging
         self._known: dict[tuple[object, ...], Weighed] = {}
 
@@ -80,7 +81,9 @@ class Scales:
     def device_room(self, device: str) -> int | None:
         """Bytes for one device; devices that may be one and the same memory share its room."""
         room = self._rooms.get(self.pool_of(device))
-        return None if room is None or room.budget is None else room.budget // max(1, len(room.devices))
+        share = None if room is None or room.budget is None else room.budget // max(1, len(room.devices))
+        bounds = [size for size in (share, self._caps.get(device)) if size is not None]
+        return min(bounds, default=None)
 
     def attempt(self, step: str, weighed: Weighed) -> Tried:
         """The row of a table of what was tried."""
@@ -88,12 +91,17 @@ class Scales:
 
     def _weigh(self, draft: PlanDraft) -> Weighed:
         memory: dict[str, MemoryEstimate] = {}
+        beyond: dict[str, int] = {}  # what a device takes above its own bound, while its pool may have room
         for place, estimate in self._estimate(draft).items():
             pool = self.pool_of(place)
+            if place in self._caps:
+                over = self._needed(place, estimate) - self._caps[place]
+                beyond[pool] = max(over, beyond.get(pool, over))
             memory[pool] = added(memory[pool], estimate) if pool in memory else estimate
         needed = {pool: self._needed(pool, estimate) for pool, estimate in memory.items()}
         budgets = {pool: self.budget(pool) for pool in needed}
         excess = {pool: needed[pool] - budget for pool, budget in budgets.items() if budget is not None}
+        excess |= {pool: max(over, excess.get(pool, over)) for pool, over in beyond.items()}
         return Weighed(draft, memory, needed, excess)
 
     def _needed(self, pool: str, estimate: MemoryEstimate) -> int:

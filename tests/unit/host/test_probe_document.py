@@ -10,8 +10,10 @@ from rich.console import Console
 
 from engines.contract import DeviceListing
 from supervisor.cli.probe import devices_of, probe_document, render_probe
+from supervisor.host.nvidia import read_nvml
 from supervisor.host.snapshot import take_snapshot
 from tests.fakes.host_tree import host_files, lay_out, unified
+from tests.fakes.nvml import RecordedNvml
 
 _CARD = DeviceListing("CUDA0", "NVIDIA [RTX]", "gpu", 24 * 2**30, None)
 _SOFTWARE = DeviceListing("Vulkan0", "llvmpipe", "gpu", 2**31, 2**31, software=True)
@@ -51,7 +53,7 @@ def test_the_document_has_the_names_that_people_script_against(tmp_path: Path) -
             "build": "cuda",
             "name": "NVIDIA [RTX]",
             "kind": "gpu",
-            "pool": None,
+            "pool": "gpu-nvidia-rtx",
             "unified": None,
             "total_bytes": 24 * 2**30,
             "free_bytes": None,
@@ -88,3 +90,12 @@ def test_a_machine_that_says_nothing_is_shown_as_unknown(tmp_path: Path) -> None
     assert "unknown of unknown CPUs" in printed
     assert "no file says" in printed
     assert "none listed by any build" in printed
+
+
+def test_a_card_that_the_system_knows_shows_its_address_and_what_is_free() -> None:
+    """What a build said is free was true only when it was asked."""
+    listed = DeviceListing("CUDA0", "NVIDIA H200", "gpu", 143167 * 2**20, 143000 * 2**20)
+    (row,) = devices_of("cuda", [listed], read_nvml(RecordedNvml("h200")).cards)
+
+    assert (row.pool, row.unified, row.free_bytes) == ("gpu-0000:01:00.0", False, (143771 - 41000 - 700) * 2**20)
+    assert (row.total_bytes, row.source) == (143167 * 2**20, "NVML, device listing of build cuda")
