@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
@@ -27,6 +27,9 @@ from engines.vocabulary import (
     RunsHere,
     SettingsError,
 )
+
+if TYPE_CHECKING:
+    from engines.declared import Declared
 
 # One import for whoever writes an adapter or uses one.
 __all__ = [
@@ -234,6 +237,8 @@ class LaunchPlan:
         devices, tensor_split, n_cpu_moe: see ``PlanDraft``.
         budgets: what there was to fit into, by pool.
         attempts: what was weighed before, where the first wish did not fit.
+        pools: physical memories behind the build's device names.
+        kind: name of the launches that take the same memory, by which they are learned from; empty: of none.
     """
 
     model_id: str
@@ -259,6 +264,8 @@ class LaunchPlan:
     n_cpu_moe: int = 0
     budgets: Mapping[str, Budget] = field(default_factory=dict)
     attempts: tuple[Tried, ...] = ()
+    pools: Mapping[str, str] = field(default_factory=dict)
+    kind: str = ""
 
 
 class EngineAdapter(Protocol):
@@ -340,6 +347,10 @@ class EngineAdapter(Protocol):
 
     def read_line(self, line: str) -> LogSignal | None:
         """What a log line announces; called for each line, so a cheap test comes first."""
+        ...
+
+    def read_declared(self, line: str) -> Declared | None:
+        """What a log line tells of memory; called for each line of a load, so a cheap test comes first."""
         ...
 
     def read_health(self, status: int, body: bytes) -> Health:

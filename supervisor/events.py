@@ -206,6 +206,15 @@ class LaunchReady(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryObserved(Event):
+    """An engine that has become ready was looked at; bytes by pool and column, None where not known."""
+
+    instance: str
+    model: str
+    memory: dict[str, dict[str, int | None]]
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchExited(Event):
     """A process ended; ``planned`` when we had asked for it, ``blamed_on_request`` when a request had crashed it."""
 

@@ -24,8 +24,9 @@ from engines.contract import (
     Movable,
     PlanDraft,
 )
+from engines.declared import Declared
 from engines.formats import gguf
-from engines.llama_cpp import command, devices, extra_args, generation, health
+from engines.llama_cpp import command, declared, devices, extra_args, generation, health
 from engines.llama_cpp.settings import LlamaCppSettings
 
 _PACKAGES = (
@@ -133,6 +134,10 @@ class LlamaCppAdapter:
     def read_line(self, line: str) -> LogSignal | None:
         """See ``health.read_line``."""
         return health.read_line(line)
+
+    def read_declared(self, line: str) -> Declared | None:
+        """See ``declared.read_declared``."""
+        return declared.read_declared(line)
 
     def read_health(self, status: int, body: bytes) -> Health:
         """See ``health.read_health``."""

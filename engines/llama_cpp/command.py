@@ -19,6 +19,10 @@ EMBEDDING_ONLY_BATCH = 2048
 DEFAULT_CACHE_RAM = 256
 # HTTP threads wait, they don't compute: with too few, open streams block /health.
 SPARE_HTTP_THREADS = 8
+# Level 4 tells sizes at the load, and some 14 lines more for each request; 5 would tell texts of clients.
+LOG_LEVEL = "4"
+# Builds from before this option had coarser levels, where 4 tells everything.
+_FINE_LEVELS = "--fit"
 
 _POOLED = frozenset({Capability.EMBEDDINGS, Capability.RERANK})
 
@@ -37,7 +41,7 @@ def build_command(draft: PlanDraft, facts: BuildFacts) -> Command:
     taken = own_flags(extra)
     argv: list[str] = []
     choices: list[Choice] = []
-    for flag, value, reason in _arguments(draft, settings):
+    for flag, value, reason in _arguments(draft, settings, facts):
         if flag in taken:
             choices.append(Choice(flag, value, "left to extra_args"))
         elif facts.flags is not None and flag not in facts.flags:
@@ -62,12 +66,14 @@ def _settings(draft: PlanDraft) -> LlamaCppSettings:
     return draft.settings
 
 
-def _arguments(draft: PlanDraft, settings: LlamaCppSettings) -> Iterator[Argument]:
+def _arguments(draft: PlanDraft, settings: LlamaCppSettings, facts: BuildFacts) -> Iterator[Argument]:
     yield "--model", str(draft.files[0]), ""
     yield "--alias", draft.model_id, ""
     yield from _context(draft, settings)
     yield from _compute(draft, settings)
     yield from _serving(draft)
+    if facts.flags is None or _FINE_LEVELS in facts.flags:
+        yield "--verbosity", LOG_LEVEL, "one step above its own: only then the log tells what memory was taken"
 
 
 def _context(draft: PlanDraft, settings: LlamaCppSettings) -> Iterator[Argument]:

@@ -26,6 +26,7 @@ from supervisor.app.knowledge import Knowledge
 from supervisor.broker.admission import QueueLimits
 from supervisor.broker.broker import Broker
 from supervisor.broker.crash_book import CrashBook
+from supervisor.broker.memory_watch import MemoryWatch
 from supervisor.broker.promised import holders_of
 from supervisor.clock import SystemClock
 from supervisor.config.diff import ConfigDiff
@@ -136,6 +137,10 @@ class Daemon:
         self._broker = Broker(self._fleet, QueueLimits.of(config.broker.queue), self._clock, self._bus)
         self._crashes = CrashBook(self._broker.leases_on, self._longest_wait, self._clock, self._bus)
         self._fleet.observe(self._broker.instance_changed)
+        self._memory = MemoryWatch(
+            self._fleet.instances, self._knowledge.nvidia.read, self._knowledge.learned, self._bus
+        )
+        self._fleet.observe(self._memory.instance_changed)
         self._status = StatusDocument(
             supervisor.__version__, self._clock, self._fleet, self._broker, self._shelf.builds, lambda: self._address
         )
@@ -170,6 +175,7 @@ class Daemon:
     async def _start(self, tasks: TaskGroup) -> None:
         await tasks.start(self._fleet.run)
         await tasks.start(self._broker.run)
+        await tasks.start(self._memory.run)
         host, port = await tasks.start(self._listener.run)
         scheme = "http"
         if self._certificate is not None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from engines.contract import EngineAdapter
 from engines.registry import ADAPTERS, adapter_for
 from supervisor.broker.launching import Launching
+from supervisor.broker.learned import SCHEMA as LEARNED_SCHEMA
+from supervisor.broker.learned import LearnedMemory
 from supervisor.broker.promised import Holder
 from supervisor.broker.rooms import RoomLimits, Rooms
 from supervisor.builds.catalog import Candidate, find_builds
@@ -45,6 +47,8 @@ class Knowledge:
     Attributes:
         router: finds models by name, once ``look_for_models`` has run.
         shelf: builds, once they were looked at.
+        learned: what launches have shown of their memory.
+        nvidia: asks NVIDIA's driver.
         launching: makes plans; ``holders`` are the models that hold memory meanwhile, none where no daemon runs.
     """
 
@@ -66,11 +70,12 @@ class Knowledge:
         self._state = state
         self._root = root
         self._mark = mark
-        self._nvidia = NvidiaWatch()
+        self.nvidia = NvidiaWatch()
         self._inventory = Inventory(ADAPTERS, self._state_file("models.json", MODELS_SCHEMA), bus)
         self.router = Router()
         self.shelf = self._build_shelf()
-        rooms = Rooms(self.read_host, self._room_limits, holders)
+        self.learned = LearnedMemory(self._state_file("memory.json", LEARNED_SCHEMA), bus)
+        rooms = Rooms(self.read_host, self._room_limits, holders, self.learned)
         self.launching = Launching(ADAPTERS, self.shelf, rooms, lambda: self._config.concessions, bus)
 
     def use(self, config: Config) -> None:
@@ -91,7 +96,7 @@ class Knowledge:
     def read_host(self) -> HostSnapshot:
         """The machine as it is now, with what the config says over it."""
         host = self._config.host
-        return with_overrides(take_snapshot(self._root, self._nvidia), host.cpus, host.reserve.cpus)
+        return with_overrides(take_snapshot(self._root, self.nvidia), host.cpus, host.reserve.cpus)
 
     def _build_shelf(self) -> BuildShelf:
         inspector = BuildInspector(

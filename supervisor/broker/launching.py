@@ -80,6 +80,7 @@ class Launching:
                 rooms=rooms,
                 concessions=self._concessions(),
                 allow_paging=entry.allow_paging,
+                learned=reading.learned,
             )
             adapter = self._adapters[entry.engine]
             plan = await anyio.to_thread.run_sync(make_plan, request, adapter, abandon_on_cancel=True)

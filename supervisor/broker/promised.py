@@ -36,10 +36,14 @@ class Holder:
 def holders_of(instances: Iterable[Instance]) -> tuple[Holder, ...]:
     """The instances that have, or are getting, an engine."""
     return tuple(
-        Holder(instance.model_id, instance.pid, instance.entry.files, instance.plan.memory)
+        Holder(instance.model_id, instance.pid, instance.entry.files, instance.plan.memory, _observed(instance))
         for instance in instances
         if instance.plan is not None and instance.state in _HOLDING
     )
+
+
+def _observed(instance: Instance) -> Mapping[str, int]:
+    return {pool: columns.observed for pool, columns in instance.memory.items() if columns.observed is not None}
 
 
 def rooms_for(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import anyio.to_thread
 
 from engines.contract import DeviceListing
+from supervisor.broker.learned import LearnedMemory
 from supervisor.broker.promised import Holder, held_of, rooms_for
 from supervisor.host.budget import HostLimits, host_room
 from supervisor.host.device_rooms import DeviceWishes, bounded, rooms_of
@@ -16,15 +17,22 @@ from supervisor.host.devices import place_devices
 from supervisor.host.pools import HOST_POOL, PoolRoom
 from supervisor.host.snapshot import HostSnapshot
 from supervisor.models.catalog import ModelEntry
+from supervisor.planning.corrections import Learned
 from supervisor.processes.resident import resident_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The machine at one moment, and bytes of its memory that our engines hold themselves."""
+    """The machine at one moment.
+
+    Attributes:
+        ours: bytes of its memory that our engines hold themselves.
+        learned: what launches have shown of their memory, by kind.
+    """
 
     host: HostSnapshot
     ours: int
+    learned: Mapping[str, Learned]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +51,19 @@ class Rooms:
         read_host: Callable[[], HostSnapshot],
         limits: Callable[[], RoomLimits],
         holders: Callable[[], Sequence[Holder]],
+        learned: LearnedMemory,
     ) -> None:
         self._read_host = read_host
         self._limits = limits
         self._holders = holders
+        self._learned = learned
 
     async def read(self) -> Reading:
         """Look at the machine, in a thread."""
         pids = [holder.pid for holder in self._holders() if holder.pid is not None]
-        return await anyio.to_thread.run_sync(self._read, pids, abandon_on_cancel=True)
+        learned = await self._learned.known()
+        host, ours = await anyio.to_thread.run_sync(self._read, pids, abandon_on_cancel=True)
+        return Reading(host, ours, learned)
 
     def left(
         self, reading: Reading, entry: ModelEntry, listing: Iterable[DeviceListing] | None
@@ -66,8 +78,8 @@ class Rooms:
         whole = rooms_of(host, placed, limits.devices, partial(held_of, holders), pids)
         return rooms_for(whole, holders, entry.id, entry.files)
 
-    def _read(self, pids: Sequence[int]) -> Reading:
-        return Reading(self._read_host(), sum(resident_bytes(pids).values()))
+    def _read(self, pids: Sequence[int]) -> tuple[HostSnapshot, int]:
+        return self._read_host(), sum(resident_bytes(pids).values())
 
     def usable(self, listing: tuple[DeviceListing, ...] | None) -> tuple[DeviceListing, ...] | None:
         """The rows that ``host.devices`` does not rule out; None stays None."""

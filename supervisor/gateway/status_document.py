@@ -90,10 +90,7 @@ class StatusDocument:
             "generation": instance.generation,
             "accepting": instance.accepting,
             "plan": plan_document(plan) if plan else None,
-            "memory": {
-                pool: {"predicted": part.total, "declared": None, "observed": None}
-                for pool, part in (plan.memory if plan else {}).items()
-            },
+            "memory": {pool: asdict(columns) for pool, columns in instance.memory.items()},
             "leases": self._broker.leases_of(instance.model_id),
             "slots": instance.slots,
             "failure": instance.failure.message if instance.failure else None,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
 
 from engines.contract import EngineAdapter, LaunchPlan
+from engines.declared import DeclaredMemory
 from supervisor.clock import Clock
 from supervisor.errors import InstanceError
 from supervisor.events import EventBus, InternalError, LaunchReady, LaunchStarted, LoadProgress
@@ -62,6 +63,8 @@ class Attempt:
     Attributes:
         launch_id: its id, once there is one.
         pid: its process, once there is one.
+        declared: what its engine's log has told of its memory.
+        observed: bytes by pool that it was last seen to hold.
         stalled: why the load was given up, if it was.
         share: of the model's bytes that are in memory, 0 to 1; None where it can't be told, or not yet.
     """
@@ -69,6 +72,8 @@ class Attempt:
     def __init__(self, entry: ModelEntry, tools: AttemptTools, generation: int) -> None:
         self.launch_id = ""
         self.pid: int | None = None
+        self.declared = DeclaredMemory()
+        self.observed: Mapping[str, int] = {}
         self.stalled: InstanceError | None = None
         self.share: float | None = None
         self._entry = entry
@@ -223,6 +228,8 @@ class Attempt:
 
     def _read_line(self, line: str) -> None:
         self._signals.read_line(line)
+        if self._ready_at is None and (found := self._tools.adapter.read_declared(line)) is not None:
+            self.declared.add(found)
         self._tools.log.write_line(line)
 
     def _watch(self, child: ChildProcess) -> Callable[[], float]:

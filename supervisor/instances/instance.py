@@ -6,18 +6,20 @@ Others read properties and call ``want``, ``stop`` and ``drain``; only ``run`` c
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping
 from dataclasses import replace
 
 import anyio
 from anyio.abc import TaskStatus
 
-from engines.contract import LaunchPlan
+from engines.contract import LaunchPlan, MemoryEstimate
 from supervisor.errors import AdmissionError, InstanceError, SupervisorError
 from supervisor.events import InstanceChanged, InternalError, LaunchExited
 from supervisor.instances.attempt import Attempt, AttemptTools
 from supervisor.instances.exit_report import ExitReport
 from supervisor.instances.launch import Launch
 from supervisor.instances.lifecycle import InstanceState, Trigger, advance
+from supervisor.instances.pool_memory import PoolMemory, pool_memory
 from supervisor.instances.restart_policy import RestartDecision, after_exit, after_request_crash
 from supervisor.instances.tools import InstanceLimits, InstanceTools
 from supervisor.models.catalog import ModelEntry
@@ -109,6 +111,22 @@ class Instance:
     def pid(self) -> int | None:
         """Its engine's process, also while that loads or stops; None when there is none."""
         return self._attempt.pid if self._attempt is not None and self.state in _WITH_PROCESS else None
+
+    @property
+    def declared(self) -> Mapping[str, MemoryEstimate]:
+        """Bytes by place (``host``, or a device) by its running engine's own word; empty: none, or it said nothing."""
+        return self._attempt.declared.places if self._attempt is not None and self.pid is not None else {}
+
+    @property
+    def memory(self) -> Mapping[str, PoolMemory]:
+        """What was predicted, declared and seen, by pool; the last two of a running engine only."""
+        observed = self._attempt.observed if self._attempt is not None and self.pid is not None else {}
+        return {} if self.plan is None else pool_memory(self.plan, self.declared, observed)
+
+    def note_memory(self, observed: Mapping[str, int]) -> None:
+        """Its engine was seen to hold this much, in bytes by pool."""
+        if self._attempt is not None:
+            self._attempt.observed = dict(observed)
 
     @property
     def load_share(self) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from supervisor.host.pools import PoolRoom
 from supervisor.host.snapshot import HostSnapshot
 from supervisor.planning.concessions import LEAST_CTX, STEPS, Ladder, concede
 from supervisor.planning.context import ContextChoice, ContextRequest, choose_context
+from supervisor.planning.corrections import Learned, corrected_by, kind_of, told
 from supervisor.planning.explained import memory_choice, place_choices, with_sizes
 from supervisor.planning.placement import Offer, Placements, offer_devices
 from supervisor.planning.scales import Scales
@@ -53,6 +54,7 @@ class PlanRequest:
         rooms: what may be taken of each physical memory.
         concessions: steps that the plan may take to fit, in their order.
         allow_paging: start even when the weights do not fit.
+        learned: what launches have shown of their memory, by kind.
     """
 
     model_id: str
@@ -66,6 +68,7 @@ class PlanRequest:
     rooms: tuple[PoolRoom, ...]
     allow_paging: bool
     concessions: tuple[str, ...] = STEPS
+    learned: Mapping[str, Learned] = field(default_factory=dict)
 
 
 def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
@@ -79,7 +82,9 @@ def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
     threads = choose_threads(_thread_request(request, wishes, adapter))
     context = choose_context(_context_request(request, wishes, threads.threads))
     movable = adapter.movable(request.metadata, settings)
-    scales = Scales(adapter.estimator(request.metadata), request.rooms, allow_paging=request.allow_paging)
+    predict = adapter.estimator(request.metadata)
+    better = corrected_by(predict, request.build.fingerprint, request.learned)
+    scales = Scales(better, request.rooms, allow_paging=request.allow_paging)
     offer = offer_devices(wishes.value("devices"), wishes.value("n_gpu_layers"), request.build.facts.devices, scales)
     _check_devices(request, offer)
     wished = _wished(request, settings, threads, context, offer)
@@ -90,7 +95,8 @@ def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
     command = command_of(draft, adapter)
     build = Choice("build", request.build.name, request.build.why)
     place = (*place_choices(offer, movable, outcome.weighed, scales), *with_sizes(context.choices, draft))
-    memory = memory_choice(outcome.weighed, scales, allow_paging=request.allow_paging)
+    fits = memory_choice(outcome.weighed, scales, allow_paging=request.allow_paging)
+    memory = (fits, *told(predict(draft), better(draft)))
     return LaunchPlan(
         model_id=request.model_id,
         engine=adapter.kind,
@@ -107,7 +113,7 @@ def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
         cache_type=draft.cache_type,
         memory=outcome.weighed.memory,
         fits=outcome.weighed.fits,
-        rationale=(build, *threads.choices, *place, *outcome.choices, memory, *command.choices),
+        rationale=(build, *threads.choices, *place, *outcome.choices, *memory, *command.choices),
         degraded=outcome.degraded,
         warnings=tuple(choice.reason for choice in threads.choices) if threads.over_budget else (),
         devices=draft.devices,
@@ -115,6 +121,8 @@ def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
         n_cpu_moe=draft.n_cpu_moe,
         budgets=scales.budgets(outcome.weighed.memory),
         attempts=outcome.attempts,
+        pools={device: room.pool for room in request.rooms for device in room.devices},
+        kind=kind_of(draft, request.build.fingerprint),
     )
 
 
