@@ -95,6 +95,19 @@ class BuildUnusable(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceLost(Event):
+    """A device that was there is gone; ``policy`` is ``host.device_lost``, which decides what plans do."""
+
+    level: ClassVar[Level] = "error"
+    build: str
+    device: str
+    card: str
+    pool: str
+    why: str
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModelFound(Event):
     """A model can be asked for."""
 

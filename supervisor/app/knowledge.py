@@ -14,6 +14,8 @@ from supervisor.broker.learned import SCHEMA as LEARNED_SCHEMA
 from supervisor.broker.learned import LearnedMemory
 from supervisor.broker.promised import Holder
 from supervisor.broker.rooms import RoomLimits, Rooms
+from supervisor.broker.seen_devices import SCHEMA as DEVICES_SCHEMA
+from supervisor.broker.seen_devices import SeenDevices
 from supervisor.builds.catalog import Candidate, find_builds
 from supervisor.builds.fingerprint import SCHEMA as FINGERPRINT_SCHEMA
 from supervisor.builds.fingerprint import Fingerprints
@@ -24,8 +26,10 @@ from supervisor.builds.shelf import BuildShelf
 from supervisor.clock import SystemClock
 from supervisor.config.schema import Config
 from supervisor.events import EventBus, NoModels
+from supervisor.host.boot import boot_mark
 from supervisor.host.budget import HostLimits
 from supervisor.host.device_rooms import DeviceWish, DeviceWishes
+from supervisor.host.files import HostFiles
 from supervisor.host.nvidia import NvidiaWatch
 from supervisor.host.overrides import with_overrides
 from supervisor.host.snapshot import HostSnapshot, take_snapshot
@@ -75,7 +79,9 @@ class Knowledge:
         self.router = Router()
         self.shelf = self._build_shelf()
         self.learned = LearnedMemory(self._state_file("memory.json", LEARNED_SCHEMA), bus)
-        rooms = Rooms(self.read_host, self._room_limits, holders, self.learned)
+        boot = boot_mark(HostFiles(root))
+        seen = SeenDevices(self._state_file("devices.json", DEVICES_SCHEMA), boot, bus)
+        rooms = Rooms(self.read_host, self._room_limits, holders, self.learned, seen)
         self.launching = Launching(ADAPTERS, self.shelf, rooms, lambda: self._config.concessions, bus)
 
     def use(self, config: Config) -> None:
@@ -122,7 +128,7 @@ class Knowledge:
     def _room_limits(self) -> RoomLimits:
         host = self._config.host
         wishes = {name: DeviceWish(device.reserve, device.use) for name, device in host.devices.items()}
-        return RoomLimits(HostLimits(host.memory, host.reserve.memory), DeviceWishes(wishes))
+        return RoomLimits(HostLimits(host.memory, host.reserve.memory), DeviceWishes(wishes), host.device_lost)
 
     def _state_file(self, name: str, schema: int) -> JsonFile | None:
         return None if self._state is None else JsonFile(self._state / name, schema)

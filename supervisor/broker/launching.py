@@ -15,6 +15,7 @@ from supervisor.builds.shelf import BuildShelf
 from supervisor.errors import ModelError, PlanError
 from supervisor.events import EventBus, PlanMade, PlanWarning
 from supervisor.models.catalog import ModelEntry
+from supervisor.planning.device_loss import told_of, without_lost
 from supervisor.planning.explained import does_not_fit
 from supervisor.planning.planner import BuildForPlan, PlanRequest, make_plan
 
@@ -40,7 +41,7 @@ class Launching:
         """A plan that fits, published with its reasons.
 
         Raises:
-            PlanError: ``no_build``, ``build_unusable``, ``setting_refused``, ``does_not_fit``.
+            PlanError: ``no_build``, ``build_unusable``, ``setting_refused``, ``device_lost``, ``does_not_fit``.
             ModelError: ``model_broken``.
         """
         plan = await self.plan(entry)
@@ -56,7 +57,7 @@ class Launching:
         """The plan as it would be made now, whether it fits or not; publishes nothing.
 
         Raises:
-            PlanError: ``no_build``, ``build_unusable``, ``setting_refused``.
+            PlanError: ``no_build``, ``build_unusable``, ``setting_refused``, ``device_lost``.
             ModelError: ``model_broken``.
         """
         if entry.metadata is None:
@@ -65,7 +66,10 @@ class Launching:
         reading = await self._rooms.read()
         selection = choose(builds, entry.build)
         build = _chosen(entry, selection)
-        build = replace(build, facts=replace(build.facts, devices=self._rooms.usable(build.facts.devices)))
+        lost = await self._rooms.lost(reading, build)
+        build = replace(build, facts=replace(build.facts, devices=self._rooms.usable(build.facts.devices, lost)))
+        wish = without_lost(entry.id, _wished_devices(entry), lost, self._rooms.device_lost)
+        settings = entry.settings.model_copy(update={"devices": wish.wished}) if wish.missed else entry.settings
         while True:
             rooms = self._rooms.left(reading, entry, build.facts.devices)
             request = PlanRequest(
@@ -73,7 +77,7 @@ class Launching:
                 files=entry.files,
                 metadata=entry.metadata,
                 capabilities=entry.serves,
-                launch=entry.settings,
+                launch=settings,
                 defaults=entry.defaults,
                 build=_for_plan(build, selection),
                 host=reading.host,
@@ -86,7 +90,13 @@ class Launching:
             plan = await anyio.to_thread.run_sync(make_plan, request, adapter, abandon_on_cancel=True)
             # A search takes a while, in which others may have been promised what this plan counts on.
             if self._rooms.left(reading, entry, build.facts.devices) == rooms:
-                return plan
+                return told_of(plan, wish.missed)
+
+
+def _wished_devices(entry: ModelEntry) -> tuple[str, ...] | None:
+    own = getattr(entry.settings, "devices", None)
+    wished: tuple[str, ...] | None = own if own is not None else getattr(entry.defaults, "devices", None)
+    return wished
 
 
 def _chosen(entry: ModelEntry, selection: Selection) -> FoundBuild:

@@ -11,13 +11,17 @@ import anyio.to_thread
 from engines.contract import DeviceListing
 from supervisor.broker.learned import LearnedMemory
 from supervisor.broker.promised import Holder, held_of, rooms_for
+from supervisor.broker.seen_devices import SeenDevices
+from supervisor.builds.inspect import FoundBuild
 from supervisor.host.budget import HostLimits, host_room
 from supervisor.host.device_rooms import DeviceWishes, bounded, rooms_of
 from supervisor.host.devices import place_devices
+from supervisor.host.lost import LostDevice
 from supervisor.host.pools import HOST_POOL, PoolRoom
 from supervisor.host.snapshot import HostSnapshot
 from supervisor.models.catalog import ModelEntry
 from supervisor.planning.corrections import Learned
+from supervisor.planning.device_loss import Policy
 from supervisor.processes.resident import resident_bytes
 
 
@@ -41,6 +45,7 @@ class RoomLimits:
 
     host: HostLimits
     devices: DeviceWishes
+    device_lost: Policy = "fail"
 
 
 class Rooms:
@@ -52,11 +57,13 @@ class Rooms:
         limits: Callable[[], RoomLimits],
         holders: Callable[[], Sequence[Holder]],
         learned: LearnedMemory,
+        seen: SeenDevices,
     ) -> None:
         self._read_host = read_host
         self._limits = limits
         self._holders = holders
         self._learned = learned
+        self._seen = seen
 
     async def read(self) -> Reading:
         """Look at the machine, in a thread."""
@@ -81,7 +88,25 @@ class Rooms:
     def _read(self, pids: Sequence[int]) -> tuple[HostSnapshot, int]:
         return self._read_host(), sum(resident_bytes(pids).values())
 
-    def usable(self, listing: tuple[DeviceListing, ...] | None) -> tuple[DeviceListing, ...] | None:
-        """The rows that ``host.devices`` does not rule out; None stays None."""
-        wishes = self._limits().devices
-        return None if listing is None else tuple(row for row in listing if wishes.of(row.id).use)
+    def usable(
+        self, listing: tuple[DeviceListing, ...] | None, lost: Iterable[LostDevice]
+    ) -> tuple[DeviceListing, ...] | None:
+        """The rows that are there, and that ``host.devices`` does not rule out; None stays None."""
+        wishes, gone = self._limits().devices, {device.device for device in lost}
+        return (
+            None if listing is None else tuple(row for row in listing if wishes.of(row.id).use and row.id not in gone)
+        )
+
+    @property
+    def device_lost(self) -> Policy:
+        """``host.device_lost``."""
+        return self._limits().device_lost
+
+    async def lost(self, reading: Reading, build: FoundBuild) -> tuple[LostDevice, ...]:
+        """Devices of the build that were there and are gone; those that the owner rules out are not missed."""
+        limits, listing = self._limits(), build.facts.devices
+        cards = reading.host.cards
+        placed = None if listing is None else place_devices(listing, cards.cards)
+        key = (build.name, build.fingerprint or "")
+        lost = await self._seen.lost(key, placed, cards, limits.device_lost)
+        return tuple(device for device in lost if limits.devices.of(device.device).use)

@@ -161,7 +161,7 @@ class HostConfig(Section):
     )
     device_lost: Literal["fail", "degrade"] = Field(
         "fail",
-        description="fail, or plan again without the device that is gone; not used yet",
+        description="fail, or plan again without the device that is gone",
         json_schema_extra=NEXT_LAUNCH,
     )
     devices: dict[str, DeviceConfig] = Field(

@@ -92,6 +92,7 @@ TABLE: Mapping[str, Row] = MappingProxyType(
         "no_build": Row(503, *_SERVER, retry=Retry.NEVER),
         "build_unusable": Row(503, *_SERVER, retry=Retry.NEVER),
         "setting_refused": Row(500, *_SERVER, retry=Retry.NEVER),
+        "device_lost": Row(503, *_SERVER, retry=Retry.NEVER),
         "does_not_fit": Row(400, *_BAD),
         # InstanceError
         "start_failed": Row(503, *_SERVER, retry=Retry.LATER, seconds=5),

@@ -46,11 +46,13 @@ class CardsReading:
 
     Attributes:
         cards: those that answer.
-        problem: why a driver that is there did not answer; cards may be missing then.
+        problem: why a driver that is there did not answer, or not for all cards.
+        answered: somebody who would know has answered: a card that is not among them is not there.
     """
 
     cards: tuple[Card, ...] = ()
     problem: str | None = None
+    answered: bool = False
 
 
 def pci_pool(address: str) -> str:

@@ -43,7 +43,7 @@ def read_nvml(nvml: Any) -> CardsReading:
         nvml.nvmlInit()
     except Exception as error:  # noqa: BLE001  pynvml raises classes that it makes as it goes
         absent = type(error).__name__ in {_LIBRARY_MISSING, _NOT_FOUND}
-        return CardsReading(problem=None if absent else f"NVML: {error}")
+        return CardsReading(problem=None if absent else f"NVML: {error}", answered=True)
     cards: list[Card] = []
     problem: str | None = None
     try:
@@ -56,7 +56,7 @@ def read_nvml(nvml: Any) -> CardsReading:
         problem = f"NVML: {error}"
     finally:
         _quietly(nvml.nvmlShutdown)
-    return CardsReading(tuple(sorted(cards, key=lambda card: card.pool)), problem)
+    return CardsReading(tuple(sorted(cards, key=lambda card: card.pool)), problem, answered=True)
 
 
 def _card(nvml: Any, handle: Any) -> Card:

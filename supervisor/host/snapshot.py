@@ -41,6 +41,6 @@ def take_snapshot(root: Path = Path("/"), nvidia: NvidiaWatch | None = None) -> 
     return HostSnapshot(
         cpu=read_cpu(files, cgroup),
         memory=read_memory(files, cgroup),
-        cards=CardsReading((*asked.cards, *read_amd(files)), asked.problem),
+        cards=CardsReading((*asked.cards, *read_amd(files)), asked.problem, asked.answered),
         unified=wired_bound(read_sysctl) if files.live else None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -36,3 +37,32 @@ def test_what_runs_is_taken_off_for_a_newcomer(tmp_path: Path) -> None:
     assert "promised" not in before + own + after
     assert "promised to running models (a " in while_it_runs
     assert "host.memory 64.0 GiB" in before
+
+
+_CARD = "CUDA0: NVIDIA Fake (24576 MiB, 24000 MiB free)"
+
+
+def _planned(folder: Path, rows: list[str], policy: str) -> tuple[int, Any, list[dict[str, Any]]]:
+    """The plan of a on a build that lists these devices, as a daemon that has just started makes it."""
+    build = {**fake_build(folder, devices=[_CARD]).as_config(), "env": {"FAKE_ENGINE": json.dumps({"devices": rows})}}
+    tiny_model(folder, "a.gguf")
+    models = {"a": {"file": str(folder / "a.gguf")}}
+    config = daemon_config(build, models=models, host={"memory": "64GiB", "device_lost": policy})
+    (folder / "state" / "builds.json").unlink(missing_ok=True)
+    with running_daemon_sync(folder, config) as daemon:
+        status, plan = ask(daemon, "GET", "/admin/v1/plan?model=a")
+        return status, plan, list(daemon.records)
+
+
+def test_a_device_that_is_gone_is_never_replaced_by_the_cpu_in_silence(tmp_path: Path) -> None:
+    """A daemon that comes back without its card refuses, or plans without it and says so, as the owner chose."""
+    assert _planned(tmp_path, [_CARD], "fail")[0] == 200
+
+    status, refused, records = _planned(tmp_path, [], "fail")
+    assert (status, refused["error"]["code"]) == (503, "device_lost")
+    assert [record["device"] for record in records if record.get("event") == "device_lost"] == ["CUDA0"]
+
+    status, plan, _ = _planned(tmp_path, [], "degrade")
+    assert status == 200
+    assert "device_lost" in [row["choice"] for row in plan["rationale"]]
+    assert any("CUDA0" in warning for warning in plan["warnings"])
