@@ -16,6 +16,7 @@ from engines.contract import LaunchPlan, MemoryEstimate
 from supervisor.errors import AdmissionError, InstanceError, SupervisorError
 from supervisor.events import InstanceChanged, InternalError, LaunchExited
 from supervisor.instances.attempt import Attempt, AttemptTools
+from supervisor.instances.awaited import Awaited
 from supervisor.instances.exit_report import ExitReport
 from supervisor.instances.launch import Launch
 from supervisor.instances.lifecycle import InstanceState, Trigger, advance
@@ -30,20 +31,6 @@ _WITH_PROCESS = (_STATE.STARTING, _STATE.READY, _STATE.UNRESPONSIVE, _STATE.STOP
 _LONGEST_RETRY_AFTER = 60.0
 # The same start would end the same way: it is not tried again for this long, unless the owner or the config says so.
 _HOPELESS_SECONDS = 600.0
-
-
-class _Awaited:
-    """Someone who waits for a state; remembers the first one that was reached."""
-
-    def __init__(self, states: tuple[InstanceState, ...]) -> None:
-        self.event = anyio.Event()
-        self.reached: InstanceState | None = None
-        self._states = states
-
-    def look(self, state: InstanceState) -> None:
-        if self.reached is None and state in self._states:
-            self.reached = state
-            self.event.set()
 
 
 class Instance:
@@ -66,7 +53,7 @@ class Instance:
         self._draining = False
         self._wake = anyio.Event()
         self._stop = anyio.Event()
-        self._waiting: list[_Awaited] = []
+        self._waiting: list[Awaited] = []
         self._stop_reason = ""
         self._failures: tuple[float, ...] = ()
         self._failed_at: dict[str, float] = {}  # of those failures, by launch
@@ -383,15 +370,15 @@ class Instance:
 
     async def next(self, *states: InstanceState) -> InstanceState:
         """Wait until it comes into one of ``states``, not counting the one it is in now; tells which."""
-        return await self._await(_Awaited(states))
+        return await self._await(Awaited(states))
 
     async def until(self, *states: InstanceState) -> InstanceState:
         """Wait until it is in one of ``states``, be it only for a moment; tells which."""
-        awaited = _Awaited(states)
+        awaited = Awaited(states)
         awaited.look(self.state)
         return await self._await(awaited)
 
-    async def _await(self, awaited: _Awaited) -> InstanceState:
+    async def _await(self, awaited: Awaited) -> InstanceState:
         self._waiting.append(awaited)
         try:
             await awaited.event.wait()
