@@ -284,6 +284,7 @@ class EngineAdapter(Protocol):
     socket_suffix: ClassVar[str | None]
     api_key_variable: ClassVar[str | None]
     pass_through_environment: ClassVar[tuple[str, ...]]
+    environment: ClassVar[Mapping[str, str]]
 
     def parse_version(self, output: CommandOutput) -> str | None:
         """The version in one line, or None."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from engines.contract import (
@@ -71,6 +72,9 @@ class LlamaCppAdapter:
         "KMP_*",
         "GOMP_*",
     )
+
+    # CUDA numbers cards by speed unless told: by address, its order is the one that the system has.
+    environment: ClassVar[Mapping[str, str]] = MappingProxyType({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
 
     def parse_version(self, output: CommandOutput) -> str | None:
         """See ``devices.parse_version``."""

@@ -138,7 +138,7 @@ class Daemon:
         self._crashes = CrashBook(self._broker.leases_on, self._longest_wait, self._clock, self._bus)
         self._fleet.observe(self._broker.instance_changed)
         self._memory = MemoryWatch(
-            self._fleet.instances, self._knowledge.nvidia.read, self._knowledge.learned, self._bus
+            self._fleet.instances, self._knowledge.nvidia.read, self._knowledge.learned, self._knowledge.seen, self._bus
         )
         self._fleet.observe(self._memory.instance_changed)
         self._status = StatusDocument(
@@ -312,7 +312,9 @@ class Daemon:
     def _environment(self, adapter: EngineAdapter, plan: LaunchPlan, key: str) -> dict[str, str]:
         self._options.redactor.add(key)
         secret = {adapter.api_key_variable: key} if adapter.api_key_variable else {}
-        return child_environment(self._options.env, adapter.pass_through_environment, {**plan.env, **secret})
+        return child_environment(
+            self._options.env, adapter.pass_through_environment, {**adapter.environment, **plan.env, **secret}
+        )
 
     def _readiness(self) -> tuple[bool, str]:
         if self._gate.draining:

@@ -52,6 +52,7 @@ class Knowledge:
         router: finds models by name, once ``look_for_models`` has run.
         shelf: builds, once they were looked at.
         learned: what launches have shown of their memory.
+        seen: devices that were there.
         nvidia: asks NVIDIA's driver.
         launching: makes plans; ``holders`` are the models that hold memory meanwhile, none where no daemon runs.
     """
@@ -80,8 +81,8 @@ class Knowledge:
         self.shelf = self._build_shelf()
         self.learned = LearnedMemory(self._state_file("memory.json", LEARNED_SCHEMA), bus)
         boot = boot_mark(HostFiles(root))
-        seen = SeenDevices(self._state_file("devices.json", DEVICES_SCHEMA), boot, bus)
-        rooms = Rooms(self.read_host, self._room_limits, holders, self.learned, seen)
+        self.seen = SeenDevices(self._state_file("devices.json", DEVICES_SCHEMA), boot, bus)
+        rooms = Rooms(self.read_host, self._room_limits, holders, self.learned, self.seen)
         self.launching = Launching(ADAPTERS, self.shelf, rooms, lambda: self._config.concessions, bus)
 
     def use(self, config: Config) -> None:

@@ -71,7 +71,7 @@ class Launching:
         wish = without_lost(entry.id, _wished_devices(entry), lost, self._rooms.device_lost)
         settings = entry.settings.model_copy(update={"devices": wish.wished}) if wish.missed else entry.settings
         while True:
-            rooms = self._rooms.left(reading, entry, build.facts.devices)
+            rooms = self._rooms.left(reading, entry, build)
             request = PlanRequest(
                 model_id=entry.id,
                 files=entry.files,
@@ -89,7 +89,7 @@ class Launching:
             adapter = self._adapters[entry.engine]
             plan = await anyio.to_thread.run_sync(make_plan, request, adapter, abandon_on_cancel=True)
             # A search takes a while, in which others may have been promised what this plan counts on.
-            if self._rooms.left(reading, entry, build.facts.devices) == rooms:
+            if self._rooms.left(reading, entry, build) == rooms:
                 return told_of(plan, wish.missed)
 
 

@@ -12,6 +12,7 @@ from anyio.abc import TaskStatus
 
 from engines.contract import LaunchPlan
 from supervisor.broker.learned import LearnedMemory
+from supervisor.broker.seen_devices import SeenDevices
 from supervisor.events import EventBus, InternalError, MemoryObserved
 from supervisor.host.cards import CardsReading
 from supervisor.host.pools import HOST_POOL
@@ -37,11 +38,13 @@ class MemoryWatch:
         instances: Callable[[], Iterable[Instance]],
         cards: Callable[[], CardsReading],
         learned: LearnedMemory,
+        seen: SeenDevices,
         bus: EventBus,
     ) -> None:
         self._instances = instances
         self._cards = cards
         self._learned = learned
+        self._seen = seen
         self._bus = bus
         self._news = anyio.Event()
         self._told: dict[str, int] = {}
@@ -78,9 +81,10 @@ class MemoryWatch:
         for one in seen:
             one.instance.note_memory(_observed(one, held, cards))
             self._tell(one)
+            self._seen.note_addresses(one.plan.fingerprint, one.instance.declared.addresses)
         for one in seen:
             if one.plan.kind:
-                declared = one.instance.declared
+                declared = one.instance.declared.places
                 places = _by_place(_observed(one, held, cards), one.plan, declared)
                 await self._learned.note(one.plan.kind, declared, places)
 

@@ -51,9 +51,9 @@ def rooms_for(
 ) -> tuple[PoolRoom, ...]:
     """The rooms that are left for a newcomer, with the arithmetic.
 
-    Each holder keeps the greater of what was predicted and what was seen, and its mapped weights once per file: those
-    that the newcomer maps too are left to the newcomer's own account. What ``model_id`` holds itself is its to use
-    again.
+    Each holder keeps the greater of what was predicted (with the margin, until it was looked at) and what was seen, and
+    its mapped weights once per file: those that the newcomer maps too are left to the newcomer's own account. What
+    ``model_id`` holds itself is its to use again.
     """
     others = [holder for holder in holders if holder.model_id != model_id]
     return tuple(_less(room, others, files) for room in rooms)
@@ -71,7 +71,9 @@ def _less(room: PoolRoom, holders: list[Holder], files: tuple[Path, ...]) -> Poo
     shares: list[tuple[str, int]] = []
     for holder in holders:
         estimate = holder.predicted.get(room.pool, MemoryEstimate())
-        share = max(estimate.anonymous or 0, holder.observed.get(room.pool, 0))
+        seen_bytes = holder.observed.get(room.pool)
+        margin = (estimate.upper or 0) if seen_bytes is None else 0
+        share = max((estimate.anonymous or 0) + margin, seen_bytes or 0)
         if holder.files not in seen:
             share += estimate.mapped or 0
         seen.add(holder.files)

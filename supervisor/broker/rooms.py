@@ -15,7 +15,7 @@ from supervisor.broker.seen_devices import SeenDevices
 from supervisor.builds.inspect import FoundBuild
 from supervisor.host.budget import HostLimits, host_room
 from supervisor.host.device_rooms import DeviceWishes, bounded, rooms_of
-from supervisor.host.devices import place_devices
+from supervisor.host.devices import Placed, place_devices
 from supervisor.host.lost import LostDevice
 from supervisor.host.pools import HOST_POOL, PoolRoom
 from supervisor.host.snapshot import HostSnapshot
@@ -72,13 +72,11 @@ class Rooms:
         host, ours = await anyio.to_thread.run_sync(self._read, pids, abandon_on_cancel=True)
         return Reading(host, ours, learned)
 
-    def left(
-        self, reading: Reading, entry: ModelEntry, listing: Iterable[DeviceListing] | None
-    ) -> tuple[PoolRoom, ...]:
-        """What ``entry`` may take of each pool on a build with these devices, by that reading and what is promised."""
+    def left(self, reading: Reading, entry: ModelEntry, build: FoundBuild) -> tuple[PoolRoom, ...]:
+        """What ``entry`` may take of each pool on a build, by that reading and what is promised."""
         limits, holders = self._limits(), self._holders()
         host = host_room(reading.host.memory, reading.ours, limits.host)
-        placed = place_devices(listing or (), reading.host.cards.cards)
+        placed = self._placed(build, build.facts.devices or (), reading)
         if any(row.pool == HOST_POOL and not row.device.software for row in placed):
             host = bounded(host, reading.host.unified, limits.host.reserve)
         pids = frozenset(holder.pid for holder in holders if holder.pid is not None)
@@ -106,7 +104,10 @@ class Rooms:
         """Devices of the build that were there and are gone; those that the owner rules out are not missed."""
         limits, listing = self._limits(), build.facts.devices
         cards = reading.host.cards
-        placed = None if listing is None else place_devices(listing, cards.cards)
+        placed = None if listing is None else self._placed(build, listing, reading)
         key = (build.name, build.fingerprint or "")
         lost = await self._seen.lost(key, placed, cards, limits.device_lost)
         return tuple(device for device in lost if limits.devices.of(device.device).use)
+
+    def _placed(self, build: FoundBuild, listing: Iterable[DeviceListing], reading: Reading) -> tuple[Placed, ...]:
+        return place_devices(listing, reading.host.cards.cards, self._seen.addresses(build.fingerprint or ""))

@@ -36,6 +36,16 @@ class SeenDevices:
         self._bus = bus
         self._builds: _Builds | None = None
         self._told: set[tuple[str, str]] = set()
+        self._addresses: dict[str, Mapping[str, str]] = {}
+
+    def note_addresses(self, fingerprint: str, addresses: Mapping[str, str]) -> None:
+        """A build's own log told where its devices are."""
+        if addresses:
+            self._addresses[fingerprint] = {**self._addresses.get(fingerprint, {}), **addresses}
+
+    def addresses(self, fingerprint: str) -> Mapping[str, str]:
+        """PCI addresses by device, as far as that build has told them since the daemon began."""
+        return self._addresses.get(fingerprint, {})
 
     async def lost(
         self, build: tuple[str, str], placed: Iterable[Placed] | None, cards: CardsReading, policy: str

@@ -142,7 +142,8 @@ class BuildInspector:
     async def _facts(self, candidate: Candidate, fingerprint: str) -> tuple[BuildFacts, str | None]:
         """Remembered, or from someone who is asking already, or asked for now; with the problem found, if any."""
         adapter = self._adapter_for(candidate.engine)
-        env = child_environment(self._own_env, adapter.pass_through_environment, candidate.env)
+        own = {**adapter.environment, **candidate.env}
+        env = child_environment(self._own_env, adapter.pass_through_environment, own)
         key = _key(fingerprint, env, self._host)
         await self._cache.load()
         while True:

@@ -12,7 +12,8 @@ from dataclasses import replace
 import anyio
 from anyio.abc import TaskStatus
 
-from engines.contract import LaunchPlan, MemoryEstimate
+from engines.contract import LaunchPlan
+from engines.declared import DeclaredMemory
 from supervisor.errors import AdmissionError, InstanceError, SupervisorError
 from supervisor.events import InstanceChanged, InternalError, LaunchExited
 from supervisor.instances.attempt import Attempt, AttemptTools
@@ -100,15 +101,15 @@ class Instance:
         return self._attempt.pid if self._attempt is not None and self.state in _WITH_PROCESS else None
 
     @property
-    def declared(self) -> Mapping[str, MemoryEstimate]:
-        """Bytes by place (``host``, or a device) by its running engine's own word; empty: none, or it said nothing."""
-        return self._attempt.declared.places if self._attempt is not None and self.pid is not None else {}
+    def declared(self) -> DeclaredMemory:
+        """What its running engine's log has told of memory; empty: there is none, or it said nothing."""
+        return self._attempt.declared if self._attempt is not None and self.pid is not None else DeclaredMemory()
 
     @property
     def memory(self) -> Mapping[str, PoolMemory]:
         """What was predicted, declared and seen, by pool; the last two of a running engine only."""
         observed = self._attempt.observed if self._attempt is not None and self.pid is not None else {}
-        return {} if self.plan is None else pool_memory(self.plan, self.declared, observed)
+        return {} if self.plan is None else pool_memory(self.plan, self.declared.places, observed)
 
     def note_memory(self, observed: Mapping[str, int]) -> None:
         """Its engine was seen to hold this much, in bytes by pool."""

@@ -29,6 +29,8 @@ def test_what_runs_is_taken_off_for_a_newcomer(tmp_path: Path) -> None:
     with running_daemon_sync(tmp_path, _config(tmp_path, memory="64GiB")) as daemon:
         before = _memory_reason(daemon, "b")
         assert ask(daemon, "POST", "/admin/v1/models/a/load")[0] == 200
+        (engine,) = daemon.engines()
+        assert engine.environ()["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"  # by address, as the system numbers cards
         while_it_runs, own = _memory_reason(daemon, "b"), _memory_reason(daemon, "a")
         assert ask(daemon, "POST", "/admin/v1/models/a/unload")[0] == 200
         daemon.wait_for_event("instance_changed", model="a", new="stopped")

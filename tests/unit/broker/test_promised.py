@@ -54,3 +54,13 @@ def test_what_is_left_is_never_negative_and_unknown_stays_unknown(seen: list[int
     (left,) = rooms_for([PoolRoom("host", budget, None, "so")], holders, "a", _FILES)
 
     assert left.budget is None if budget is None else 0 <= (left.budget or 0) <= budget
+
+
+def test_the_margin_is_kept_until_the_engine_was_looked_at() -> None:
+    """It was admitted with it, so nobody else is promised it meanwhile."""
+    estimate = MemoryEstimate(kv=100, upper=30)
+    loading = Holder("b", None, (Path("/m/b.gguf"),), {"host": estimate})
+    looked_at = Holder("b", 1, (Path("/m/b.gguf"),), {"host": estimate}, {"host": 80})
+
+    assert rooms_for([HOST], [loading], "a", _FILES)[0].budget == 1000 - 130
+    assert rooms_for([HOST], [looked_at], "a", _FILES)[0].budget == 1000 - 100
