@@ -229,7 +229,10 @@ class MemoryObserved(Event):
 
 @dataclass(frozen=True, slots=True)
 class LaunchExited(Event):
-    """A process ended; ``planned`` when we had asked for it, ``blamed_on_request`` when a request had crashed it."""
+    """A process ended; ``planned`` when we had asked for it, ``blamed_on_request`` when a request had crashed it.
+
+    Bytes are what it held when it was last seen.
+    """
 
     instance: str
     model: str
@@ -243,6 +246,8 @@ class LaunchExited(Event):
     planned: bool
     log: tuple[str, ...]
     blamed_on_request: bool = False
+    anonymous_bytes: int | None = None
+    resident_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,7 @@ def _last_exit(report: ExitReport | None) -> dict[str, Any] | None:
         "planned": report.planned,
         "blamed_on_request": report.blamed_on_request,
         "at": _time(report.at),
+        "memory": asdict(report.memory) if report.memory else None,
         "log": list(report.log),
     }
 

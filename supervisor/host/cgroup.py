@@ -57,10 +57,13 @@ class CgroupFolders:
     memory: tuple[str, ...] = ()
 
 
-def find_cgroup(files: HostFiles) -> CgroupFolders:
-    """All folders that can hold a limit on this process; empty where no cgroup file system is mounted."""
+def find_cgroup(files: HostFiles, own_file: str = OWN_CGROUP_FILE) -> CgroupFolders:
+    """All folders that can hold a limit on this process; empty where no cgroup file system is mounted.
+
+    ``own_file``: another process's, seen from here.
+    """
     mounts = parse_mounts(files.text(MOUNTS_FILE) or "")
-    own = parse_own_paths(files.text(OWN_CGROUP_FILE) or "")
+    own = parse_own_paths(files.text(own_file) or "")
 
     def folders(controller: str) -> tuple[str, ...]:
         return _folders(own.get(controller), [mount for mount in mounts if controller in mount.controllers])

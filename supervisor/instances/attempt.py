@@ -15,6 +15,7 @@ from supervisor.clock import Clock
 from supervisor.errors import InstanceError
 from supervisor.events import EventBus, InternalError, LaunchReady, LaunchStarted, LoadProgress
 from supervisor.instances.exit_report import LOG_LINES, Ending, ExitReport, explain
+from supervisor.instances.last_sight import LastSight
 from supervisor.instances.launch import Launch, LaunchTicket, prepare_ticket
 from supervisor.instances.probes import ReadinessSignals, wait_until_ready
 from supervisor.instances.race import first_of
@@ -86,6 +87,7 @@ class Attempt:
         self._told_at = self._began
         self._mark = ""
         self._survivors: tuple[int, ...] = ()
+        self._sight: LastSight | None = None
 
     async def prepare(self, stop: anyio.Event) -> LaunchPlan | None:
         """The plan; None when ``stop`` came first.
@@ -150,6 +152,8 @@ class Attempt:
                     LaunchStarted(tools.instance_id, self._entry.id, launch.id, child.pid, self._generation)
                 )
                 tasks.start_soon(tools.records.started, ticket.id, child.pid)
+                self._sight = LastSight(child.pid)
+                tasks.start_soon(self._sight.run)
                 await tasks.start(child.run)
                 reports.append(await self._live(child, launch, stop, became_ready, stopping))
             finally:
@@ -236,6 +240,8 @@ class Attempt:
         def standing_still() -> float:
             now = self._tools.clock.monotonic()
             sample = read_progress(child.pid)
+            if self._sight is not None:
+                self._sight.look()
             self._tell_progress(now, sample)
             return self._stall.observe(now, sample, child.tail.byte_count)
 
@@ -262,6 +268,8 @@ class Attempt:
         spawn: SpawnFailed | None = None,
     ) -> Ending:
         now = self._tools.clock.monotonic()
+        sight = self._sight if spawn is None else None
+        by_kernel = sight.hints(status.code, status.signal) if sight and status and by_itself else ()
         return Ending(
             phase="ready" if phase == "ready" else "stopping" if phase == "stopping" else "starting",
             exit_code=status.code if status and not spawn else None,
@@ -274,6 +282,8 @@ class Attempt:
             stopped_by_supervisor=not by_itself,
             spawn_errno=spawn.errno if spawn else None,
             spawn_error=spawn.text if spawn else None,
+            memory=sight.memory if sight else None,
+            host_hints=by_kernel,
         )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engines.contract import ExitEvidence, LaunchPlan, RunsHere, Verdict
+from supervisor.processes.held_memory import Resident
 
 Phase = Literal["starting", "ready", "stopping"]
 
@@ -28,6 +29,7 @@ class ExitReport:
     """One ended launch; ``planned`` when we had asked for the stop.
 
     ``blamed_on_request``: a request that was on it had been on another crash: this one counts against nobody else.
+    ``memory``: what it held when it was last seen.
     """
 
     phase: Phase
@@ -39,6 +41,7 @@ class ExitReport:
     at: float
     ready_for: float | None
     blamed_on_request: bool = False
+    memory: Resident | None = None
 
     @property
     def may_be_a_requests(self) -> bool:
@@ -73,6 +76,8 @@ class Ending:
     stopped_by_supervisor: bool
     spawn_errno: int | None = None
     spawn_error: str | None = None
+    memory: Resident | None = None
+    host_hints: tuple[str, ...] = ()
 
 
 def explain(plan: LaunchPlan, ending: Ending) -> ExitReport:
@@ -92,6 +97,7 @@ def explain(plan: LaunchPlan, ending: Ending) -> ExitReport:
         stopped_by_supervisor=ending.stopped_by_supervisor,
         asked_to_stop=ending.planned,
         log=ending.log,
+        host_hints=ending.host_hints,
     )
     verdict = classify(evidence)
     return ExitReport(
@@ -103,4 +109,5 @@ def explain(plan: LaunchPlan, ending: Ending) -> ExitReport:
         log=ending.log,
         at=ending.at,
         ready_for=ending.ready_for,
+        memory=ending.memory,
     )

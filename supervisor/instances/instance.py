@@ -353,6 +353,8 @@ class Instance:
                 planned=report.planned,
                 log=report.log,
                 blamed_on_request=report.blamed_on_request,
+                anonymous_bytes=report.memory.anonymous if report.memory else None,
+                resident_bytes=report.memory.resident if report.memory else None,
             )
         )
 

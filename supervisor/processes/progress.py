@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from supervisor.processes.held_memory import family_of
 
 # Less than this is what a process that only answers probes does; slower disks than 64 KiB a minute are not waited for.
 _READ_STEP_BYTES = 64 * 1024
@@ -33,7 +35,25 @@ class ProgressSample:
 
 
 def read_progress(pid: int, root: Path = Path("/")) -> ProgressSample | None:
-    """The process's counters from ``/proc``; None when it is gone, or where there is no ``/proc``."""
+    """Counters of a process and its descendants from ``/proc``; None when it is gone, or where there is no ``/proc``.
+
+    Descendants count because an engine may be behind a shell, whose own counters stand still.
+    """
+    own = _read_one(pid, root)
+    if own is None:
+        return None
+    others = (_read_one(member, root) for member in family_of(pid, root) if member != pid)
+    samples = [own, *(sample for sample in others if sample is not None)]
+    reads = [sample.read_bytes for sample in samples if sample.read_bytes is not None]
+    return ProgressSample(
+        read_bytes=sum(reads) if reads else None,
+        rss_bytes=sum(sample.rss_bytes for sample in samples),
+        cpu_seconds=sum(sample.cpu_seconds for sample in samples),
+        faults=sum(sample.faults for sample in samples),
+    )
+
+
+def _read_one(pid: int, root: Path) -> ProgressSample | None:
     folder = root / "proc" / str(pid)
     try:
         # The name in brackets may hold spaces and brackets of its own.
@@ -63,8 +83,8 @@ def _read_bytes(path: Path) -> int | None:
 class StallWatch:
     """Since when a process has not moved; pure: the caller brings samples and time.
 
-    Reads, memory, faults and log output are progress. CPU time alone may be a loop that never ends: it counts for
-    ``cpu_allowance`` seconds after the last real progress, and no longer.
+    Reads, growing memory, faults and log output are progress; that the kernel takes pages away is not. CPU time alone
+    may be a loop that never ends: it counts for ``cpu_allowance`` seconds after the last real progress, and no longer.
     """
 
     def __init__(self, now: float, cpu_allowance: float = 600.0) -> None:
@@ -89,6 +109,8 @@ class StallWatch:
             sample: the process's counters, None when they can't be read.
             log_bytes: bytes of log so far; any growth is movement.
         """
+        if sample is not None and self._baseline is not None and sample.rss_bytes < self._baseline.rss_bytes:
+            self._baseline = replace(self._baseline, rss_bytes=sample.rss_bytes)
         if self._moved_for_real(sample, log_bytes):
             self._moved_at = self._moved_for_real_at = now
             self._baseline = sample or self._baseline
@@ -109,7 +131,7 @@ class StallWatch:
         if last is None:
             return True
         return (
-            abs(sample.rss_bytes - last.rss_bytes) >= _RSS_STEP_BYTES
+            sample.rss_bytes - last.rss_bytes >= _RSS_STEP_BYTES
             or sample.faults - last.faults >= _FAULT_STEP
             or (
                 sample.read_bytes is not None

@@ -91,7 +91,7 @@ def _counters(counts: Counts) -> tuple[_Counter, ...]:
     return (
         ("enginehouse_requests", "HTTP requests that ended.", ("model", "status", "outcome"), counts.requests),
         ("enginehouse_launches", "Engine processes started.", model, counts.launches),
-        ("enginehouse_launch_exits", "Engine processes ended.", ("model", "kind", "planned"), counts.exits),
+        ("enginehouse_launch_exits", "Engine processes ended.", ("model", "kind", "blames", "planned"), counts.exits),
         ("enginehouse_leases", "Requests that got a slot.", model, counts.leases),
         ("enginehouse_denials", "Requests refused.", ("model", "code"), counts.denials),
         ("enginehouse_stuck_slots", "Slots not idle in time after their client left.", model, counts.stuck_slots),

@@ -96,7 +96,7 @@ class Tally:
 
     def _launch_exited(self, event: LaunchExited) -> None:
         planned = "true" if event.planned else "false"
-        self.counts.exits[self._models.learn(event.model), event.kind, planned] += 1
+        self.counts.exits[self._models.learn(event.model), event.kind, event.blames, planned] += 1
 
     def _request_leased(self, event: RequestLeased) -> None:
         labels = (self._models.learn(event.model),)

@@ -86,6 +86,52 @@ def test_slow_progress_adds_up() -> None:
     assert max(stalls) <= 4
 
 
+def test_a_load_that_moves_is_not_cut_after_forty_minutes() -> None:
+    """Forty minutes of steady reading from a slow disk never stand still; a minute of silence after them does."""
+    watch = StallWatch(0)
+    watch.observe(0, _STILL, 0)
+    end = 40 * 60
+    stalls = [watch.observe(s, replace(_STILL, read_bytes=1000 + 2**17 * s), 0) for s in range(0, end, 5)]
+    assert max(stalls) <= 5
+    assert watch.observe(end + 60, replace(_STILL, read_bytes=1000 + 2**17 * (end - 5)), 0) >= 60
+
+
+def test_memory_that_the_kernel_takes_away_is_no_progress() -> None:
+    """Prevents a load that hangs under memory pressure from counting as moving; growing again does count."""
+    watch = StallWatch(0)
+    watch.observe(0, replace(_STILL, rss_bytes=2**30), 0)
+    for second in range(1, 61):
+        assert watch.observe(second, replace(_STILL, rss_bytes=2**30 - second * 2**22), 0) == second
+    assert watch.observe(61, replace(_STILL, rss_bytes=2**30 - 58 * 2**22), 0) == 0
+
+
+def test_real_progress_starts_the_allowance_anew() -> None:
+    """Ten minutes of computing after each real movement; then the clock runs from the last moment that counted."""
+    watch = StallWatch(0, cpu_allowance=600)
+    watch.observe(0, _STILL, 0)
+    for second in range(10, 591, 10):
+        watch.observe(second, replace(_STILL, cpu_seconds=1 + second), 0)
+    assert watch.observe(600, replace(_STILL, cpu_seconds=601), 80) == 0
+    for second in range(610, 1201, 10):
+        assert watch.observe(second, replace(_STILL, cpu_seconds=1 + second), 80) == 0
+    assert watch.observe(1230, replace(_STILL, cpu_seconds=1231), 80) == 30
+
+
+def test_the_engine_behind_a_shell_is_watched(tmp_path: Path) -> None:
+    """Prevents a silent load behind a script from being cut: the shell itself moves nothing."""
+    for pid, children, reads in ((7, "8 ", 10), (8, "", 500)):
+        folder = tmp_path / f"proc/{pid}"
+        (folder / f"task/{pid}").mkdir(parents=True)
+        (folder / "stat").write_text(f"{pid} (x) S 1 7 7 0 -1 4194560 300 0 20 0 150 50 0 0 20 0 1 0 99 0 0\n")
+        (folder / "statm").write_text("100 25 3 1 0 9 0\n")
+        (folder / "io").write_text(f"rchar: {reads}\nread_bytes: 0\n")
+        (folder / f"task/{pid}/children").write_text(children)
+    sample = read_progress(7, tmp_path)
+    assert sample is not None
+    assert (sample.read_bytes, sample.faults) == (510, 640)
+    assert sample.rss_bytes == 50 * os.sysconf("SC_PAGE_SIZE")
+
+
 def test_cpu_time_alone_counts_for_the_allowance_only() -> None:
     """Shader compilation is waited for; a loop that never ends is not."""
     watch = StallWatch(0, cpu_allowance=600)

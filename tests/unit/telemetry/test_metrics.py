@@ -95,8 +95,8 @@ async def test_an_instances_life_is_visible() -> None:
     )
     assert _value(series, "launches_total", model="m") == 1
     assert _value(series, "load_seconds_bucket", model="m", le="1.0") == 1
-    assert _value(series, "launch_exits_total", model="m", kind="CRASH", planned="false") == 1
-    assert _value(series, "launch_exits_total", model="m", kind="UNKNOWN", planned="true") == 1
+    assert _value(series, "launch_exits_total", model="m", kind="CRASH", blames="build", planned="false") == 1
+    assert _value(series, "launch_exits_total", model="m", kind="UNKNOWN", blames="build", planned="true") == 1
     assert _value(series, "instance_state", model="m", state="ready") == 1
     assert _value(series, "instance_state", model="m", state="starting") == 0
     assert _value(series, "instance_state", model="m", state="failed") == 0
