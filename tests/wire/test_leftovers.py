@@ -114,8 +114,8 @@ def test_killed_at_any_moment(tmp_path: Path, rounds: int) -> None:
             assert alive(suspects, 0) == []
 
 
-def ask_and_forget(daemon: Daemon) -> None:
+def ask_and_forget(daemon: Daemon, model: str = "m") -> None:
     """A request whose answer ends with the daemon."""
     with suppress(OSError, HTTPException, AssertionError):
         wait_until_listening(daemon)
-        ask(daemon, CHAT, endless("m"))
+        ask(daemon, CHAT, endless(model))
