@@ -5,7 +5,7 @@ Values are frozen; unknown is ``None``, never 0; bytes are bytes and seconds are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -372,6 +372,14 @@ class EngineAdapter(Protocol):
 
     def is_progress(self, data: bytes) -> bool:
         """Whether an SSE data payload is a progress report that carries no content."""
+        ...
+
+    def count_tokens(self, body: dict[str, Any]) -> Generator[tuple[str, dict[str, Any]], bytes, int]:
+        """What to ask the engine, path and body, and what its answers mean: the tokens of a chat's prompt.
+
+        Raises:
+            ValueError: an answer has another shape.
+        """
         ...
 
     def busy_slots(self, body: bytes) -> int | None:

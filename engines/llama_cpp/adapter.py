@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -162,6 +162,10 @@ class LlamaCppAdapter:
     def is_progress(self, data: bytes) -> bool:
         """See ``generation.is_progress``."""
         return generation.is_progress(data)
+
+    def count_tokens(self, body: dict[str, Any]) -> Generator[tuple[str, dict[str, Any]], bytes, int]:
+        """See ``generation.count_tokens``."""
+        return generation.count_tokens(body)
 
     def busy_slots(self, body: bytes) -> int | None:
         """See ``health.busy_slots``."""

@@ -6,8 +6,11 @@ progress chunks tell slow from stuck.
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Generator
+from typing import Any, TypeVar
 
+_T = TypeVar("_T")
 _PROGRESS = b'"prompt_progress":'
 
 
@@ -49,3 +52,25 @@ def is_progress(data: bytes) -> bool:
     chunk the same bytes can only stand inside a JSON string, where the quotes are escaped.
     """
     return _PROGRESS in data
+
+
+def count_tokens(body: dict[str, Any]) -> Generator[tuple[str, dict[str, Any]], bytes, int]:
+    """What to ask llama-server, and what its answers mean: a chat's prompt by its template, then that one's tokens.
+
+    A picture counts as the mark that stands for it in the prompt.
+
+    Raises:
+        ValueError: an answer has another shape.
+    """
+    answer = yield "/apply-template", {key: value for key, value in body.items() if key != "stream"}
+    prompt = _member(answer, "prompt", str)
+    answer = yield "/tokenize", {"content": prompt, "add_special": True, "parse_special": True}
+    return len(_member(answer, "tokens", list))
+
+
+def _member(answer: bytes, key: str, kind: type[_T]) -> _T:
+    document = json.loads(answer)
+    value = document.get(key) if isinstance(document, dict) else None
+    if isinstance(value, kind):
+        return value
+    raise ValueError(f"no {key}")

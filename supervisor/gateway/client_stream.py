@@ -5,17 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from aiohttp import web
 
 from supervisor.gateway.exchange import Exchange
 
 _HEADERS = {
-    "Content-Type": "text/event-stream",
     "Cache-Control": "no-cache",
     "X-Accel-Buffering": "no",  # nginx in front would hold the stream back
 }
-_WAITING = b": waiting\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamForm:
+    """How one API streams.
+
+    Attributes:
+        waiting: said while a client waits, and skipped by all its libraries; None: they would stumble over anything.
+    """
+
+    content_type: str = "text/event-stream"
+    waiting: bytes | None = b": waiting\n\n"
+
+
+SERVER_SENT_EVENTS = StreamForm()
 
 
 class ClientLeftError(Exception):
@@ -30,8 +44,9 @@ class _Answer(web.StreamResponse):
 class ClientStream:
     """Sends 200 and the headers with the first bytes, and not before."""
 
-    def __init__(self, request: web.Request, exchange: Exchange) -> None:
+    def __init__(self, request: web.Request, exchange: Exchange, form: StreamForm = SERVER_SENT_EVENTS) -> None:
         self._request = request
+        self._form = form
         self._exchange = exchange
         self._response: web.StreamResponse | None = None
         self._starting = asyncio.Lock()
@@ -71,7 +86,7 @@ class ClientStream:
     async def told_to_wait(self, after: float, interval: float) -> AsyncIterator[None]:
         """While the block waits longer than ``after`` seconds for its first content, say so every ``interval``.
 
-        The comments are SSE comments, which clients skip; the first one sends the status.
+        It is said as the API's clients skip it, and the first time sends the status; some APIs have no way to say it.
         """
         # A timer costs a request next to nothing; a task exists only for those that really wait.
         loop = asyncio.get_running_loop()
@@ -79,7 +94,8 @@ class ClientStream:
 
         def begin() -> None:
             nonlocal teller
-            teller = loop.create_task(self._say_waiting(interval))
+            if self._form.waiting is not None:
+                teller = loop.create_task(self._say_waiting(self._form.waiting, interval))
 
         timer = loop.call_later(after, begin)
         try:
@@ -90,10 +106,10 @@ class ClientStream:
                 teller.cancel()
                 await asyncio.wait([teller])
 
-    async def _say_waiting(self, interval: float) -> None:
+    async def _say_waiting(self, words: bytes, interval: float) -> None:
         while not self._exchange.has_content:
             try:
-                await self._write(_WAITING)
+                await self._write(words)
             except ClientLeftError:
                 return  # the handler is cancelled, or finds out by itself
             await asyncio.sleep(interval)
@@ -108,7 +124,9 @@ class ClientStream:
     async def _start(self) -> web.StreamResponse:
         async with self._starting:
             if self._response is None:
-                response = _Answer(headers={**_HEADERS, **self._exchange.headers})
+                response = _Answer(
+                    headers={"Content-Type": self._form.content_type, **_HEADERS, **self._exchange.headers}
+                )
                 try:
                     await response.prepare(self._request)
                 except ConnectionError as error:

@@ -28,7 +28,20 @@ class Api(StrEnum):
     """Whose form an error takes."""
 
     OPENAI = "openai"
+    RESPONSES = "responses"
     ANTHROPIC = "anthropic"
+    OLLAMA = "ollama"
+
+
+def api_of(path: str) -> Api:
+    """Whose clients ask at this path."""
+    if path.startswith("/api/"):
+        return Api.OLLAMA
+    if path == "/v1/messages" or path.startswith("/v1/messages/"):
+        return Api.ANTHROPIC
+    if path == "/v1/responses" or path.startswith("/v1/responses/"):
+        return Api.RESPONSES
+    return Api.OPENAI
 
 
 class Retry(Enum):
@@ -164,9 +177,14 @@ def answer(error: SupervisorError, request_id: str, api: Api = Api.OPENAI) -> Er
 
 
 def event(error: SupervisorError, request_id: str, api: Api = Api.OPENAI) -> bytes:
-    """The server-sent event for a stream that has begun."""
-    data = orjson.dumps(_body(error, row_for(error), request_id, api))
-    return (b"event: error\n" if api is Api.ANTHROPIC else b"") + b"data: " + data + b"\n\n"
+    """The last words of a stream that has begun, as the API's clients read them: an event, or Ollama's line."""
+    body = _body(error, row_for(error), request_id, api)
+    if api is Api.OLLAMA:
+        return orjson.dumps(body) + b"\n"
+    named = api is not Api.OPENAI
+    if api is Api.RESPONSES:
+        body = {"type": "error", **body["error"], "sequence_number": 0}
+    return (b"event: error\n" if named else b"") + b"data: " + orjson.dumps(body) + b"\n\n"
 
 
 def _body(error: SupervisorError, row: Row, request_id: str, api: Api) -> dict[str, Any]:
@@ -177,6 +195,8 @@ def _body(error: SupervisorError, row: Row, request_id: str, api: Api) -> dict[s
     if api is Api.ANTHROPIC:
         inside = {"type": row.anthropic, "message": message}
         return {"type": "error", "error": inside, "request_id": request_id}
+    if api is Api.OLLAMA:
+        return {"error": message}
     code = error.facts.get("upstream_code") or error.code
     extras = error.facts.get("extras") or {}
     return {

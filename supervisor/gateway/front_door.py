@@ -13,7 +13,7 @@ from supervisor.events import EventBus
 from supervisor.gateway.caller import Caller
 from supervisor.gateway.client_stream import ClientLeftError
 from supervisor.gateway.doorkeeper import Doorkeeper
-from supervisor.gateway.errors import answer
+from supervisor.gateway.errors import answer, api_of
 from supervisor.gateway.exchange import CLIENT_LEFT_STATUS, begin
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -44,7 +44,7 @@ def front_door(door: Doorkeeper, clock: Clock, bus: EventBus) -> Callable[..., A
                 response = web.Response(status=CLIENT_LEFT_STATUS)
             except Exception as error:  # noqa: BLE001  the last place: nothing may reach aiohttp's own error page
                 known = exchange.failed(_known(error, request))
-                said = answer(known, exchange.request_id)
+                said = answer(known, exchange.request_id, api_of(request.path))
                 response = web.Response(status=said.status, headers=said.headers, body=said.body)
             status = response.status
             if not response.prepared:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -145,6 +145,10 @@ class Generation(Protocol):
 
     def is_progress(self, data: bytes) -> bool:
         """Whether the data of a frame is a progress report that carries no content."""
+        ...
+
+    def count_tokens(self, body: dict[str, Any]) -> Generator[tuple[str, dict[str, Any]], bytes, int]:
+        """What to ask the engine, path and body, and what its answers mean: the tokens of a chat's prompt."""
         ...
 
 

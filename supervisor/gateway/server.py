@@ -15,8 +15,10 @@ from supervisor.clock import Clock
 from supervisor.events import EventBus
 from supervisor.gateway.address import BACKLOG
 from supervisor.gateway.admin_api import AdminApi
+from supervisor.gateway.anthropic_api import AnthropicApi
 from supervisor.gateway.asking import Asking
 from supervisor.gateway.conversation import Conversation
+from supervisor.gateway.chat_forms import Chats
 from supervisor.gateway.front_door import front_door
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.health_api import HealthApi
@@ -24,6 +26,7 @@ from supervisor.gateway.models_api import ModelsApi
 from supervisor.gateway.openai_api import OpenAiApi
 from supervisor.gateway.ports import GatewaySettings, Ports
 from supervisor.gateway.relay import Relay
+from supervisor.gateway.side_calls import SideCalls
 
 # Longer than what load balancers and SDK pools keep a connection for, so that they are the ones who close it.
 _KEEP_ALIVE_SECONDS = 75.0
@@ -41,9 +44,12 @@ def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock,
         client_max_size=settings.body_limit,
     )
     relay = Relay(Asking(ports.leases, ports.crashes), ports.generation, settings)
+    chats = Chats(ports.router, relay, gate, settings.body_limit)
+    side = SideCalls(ports.leases, ports.generation, settings)
     app.add_routes(
         [
             *OpenAiApi(ports.router, relay, gate, settings.body_limit).routes(),
+            *AnthropicApi(chats, side, gate).routes(),
             *ModelsApi(ports.models, ports.router.ready).routes(),
             *AdminApi(ports.status, ports.events, ports.control, ports.reload, ports.plan, gate).routes(),
             *HealthApi(ports.readiness, ports.metrics, gate).routes(),

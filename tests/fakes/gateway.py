@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,6 +15,7 @@ import anyio
 from aiohttp import web
 
 from engines.contract import Capability, Endpoint, EngineKind, LaunchPlan, LaunchSettings
+from engines.llama_cpp.generation import count_tokens
 from supervisor.broker.crash_book import CrashBook
 from supervisor.broker.lease import Lease, LeaseRequest
 from supervisor.clock import SystemClock
@@ -96,6 +97,10 @@ class FakeGeneration:
     def is_progress(self, data: bytes) -> bool:
         """As llama-server writes it."""
         return b'"prompt_progress":' in data
+
+    def count_tokens(self, body: dict[str, Any]) -> Generator[tuple[str, dict[str, Any]], bytes, int]:
+        """As llama-server is asked."""
+        return count_tokens(body)
 
 
 @dataclass

@@ -44,6 +44,10 @@ class Events(Protocol):
         """
         ...
 
+    def progress(self, report: dict[str, Any]) -> None:
+        """The engine's own report of how far it has read the prompt: ``total`` and ``cache`` in tokens."""
+        ...
+
     def end(self) -> bytes:
         """The last events of an answer that is complete."""
         ...
@@ -82,11 +86,16 @@ class _Reading:
                     made.append(self._end(passed))
                 elif passed:
                     made.append(self._make(passed))
+                elif self._passing.error is None:
+                    self._skip(frame)
             except _WRONG_SHAPE:
                 self._wrong = _NO_ANSWER
             if self.done or self.error is not None:
                 break
         return b"".join(made)
+
+    def _skip(self, frame: bytes) -> None:
+        """A frame that is not for the client."""
 
     def _make(self, frame: bytes) -> bytes:
         raise NotImplementedError
@@ -131,6 +140,11 @@ class Translation(_Reading):
             return b""
         instead = self._watch.see(chunk) if self._watch is not None else None
         return self._events.feed(chunk) if instead is None else b"".join(map(self._events.feed, instead))
+
+    def _skip(self, frame: bytes) -> None:
+        report = (self._chunk(frame) or {}).get("prompt_progress")
+        if isinstance(report, dict):
+            self._events.progress(report)
 
     def _end(self, frame: bytes) -> bytes:  # noqa: ARG002  the engine's [DONE] is no event of another API
         return self._events.end()

@@ -31,7 +31,7 @@ def start_generation(*, chat: bool, body: JsonObject, model: str, faults: Faults
     """
     limit = body.get("max_tokens", body.get("n_predict", -1))
     if chat:
-        prompts = [_chat_prompt(body)] * int(body.get("n") or 1)
+        prompts = [chat_prompt(body)] * int(body.get("n") or 1)
         if body.get("tools") and body.get("stream") and body.get("logprobs"):
             raise RequestError(400, "logprobs is not supported with tools + stream", "invalid_request_error")
     else:
@@ -82,7 +82,12 @@ def rerank(body: JsonObject, model: str) -> JsonObject:
     return {"model": model, "object": "list", "usage": usage, "results": results}
 
 
-def _chat_prompt(body: JsonObject) -> str:
+def chat_prompt(body: JsonObject) -> str:
+    """The prompt of a chat: its texts, a line each.
+
+    Raises:
+        RequestError: no messages.
+    """
     messages = body.get("messages")
     if messages is None:
         raise RequestError(400, "'messages' is required", "invalid_request_error")

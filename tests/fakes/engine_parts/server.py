@@ -172,6 +172,7 @@ class Server:
             "/v1/embeddings": self._embed,
             "/v1/rerank": self._rerank,
             "/tokenize": self._tokenize,
+            "/apply-template": self._apply_template,
         }
         if request.method != "POST" or request.path not in routes:
             await reply.send_json(404, answers.NOT_FOUND)
@@ -201,6 +202,9 @@ class Server:
         if not self._options.rerank:
             raise answers.not_supported("reranking", "--reranking")
         await reply.send_json(200, replies.rerank(body, self.alias))
+
+    async def _apply_template(self, body: JsonObject, reply: Reply) -> None:
+        await reply.send_json(200, {"prompt": replies.chat_prompt(body)})
 
     async def _tokenize(self, body: JsonObject, reply: Reply) -> None:
         pieces = answers.words(str(body.get("content", "")))

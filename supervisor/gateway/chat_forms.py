@@ -1,0 +1,125 @@
+"""Serves chats to clients of other APIs: the request is put as a chat, and the answer back into the API's own form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from engines.contract import Capability
+from supervisor.gateway.client_stream import ClientLeftError, ClientStream, StreamForm
+from supervisor.gateway.errors import Api, event
+from supervisor.gateway.exchange import exchange_of
+from supervisor.gateway.gate import Gate
+from supervisor.gateway.ports import Router
+from supervisor.gateway.relay import Call, Relay
+from supervisor.gateway.request_body import Body, read_body, require_messages
+from supervisor.gateway.request_options import take_keep_alive
+from supervisor.gateway.translate.passing import PassThrough
+from supervisor.gateway.translate.tool_calls import CallWatch, recover_whole, watches_calls
+from supervisor.gateway.translate.watched import Events, Translation
+from supervisor.models.catalog import ModelEntry
+
+CHAT_PATH = "/v1/chat/completions"
+_WHOLE = "chat.completion"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, understood.
+
+    Attributes:
+        chat: the chat that asks the same; its ``stream`` says how the client wants the answer.
+        whole: the client's body from a whole chat answer.
+        events: makes the client's events from chunks.
+    """
+
+    chat: dict[str, Any]
+    whole: Callable[[dict[str, Any]], dict[str, Any]]
+    events: Callable[[], Events]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatForm:
+    """One API: whose errors, which kind of stream, and how its requests are understood.
+
+    ``read`` raises ``CallerError``.
+    """
+
+    api: Api
+    stream: StreamForm
+    read: Callable[[dict[str, Any]], Asked]
+
+
+class Chats:
+    """Serves them, whichever API they came by."""
+
+    def __init__(self, router: Router, relay: Relay, gate: Gate, body_limit: int) -> None:
+        self._router = router
+        self._relay = relay
+        self._gate = gate
+        self._body_limit = body_limit
+
+    async def serve(self, request: web.Request, form: ChatForm) -> web.StreamResponse:
+        """Answer one request."""
+        exchange = exchange_of(request)
+        client = ClientStream(request, exchange, form.stream)
+        try:
+            with self._gate.admit_caller(exchange.caller):
+                answer = await self._answer(request, form, client)
+            if answer is not None:
+                exchange.content_sent()
+                return web.Response(body=answer, content_type="application/json")
+        except ClientLeftError:
+            raise
+        except Exception as error:
+            if not client.started:
+                raise
+            # The status is out: the error becomes the last event, and no sign of success follows.
+            await client.last_words(event(exchange.failed(error), exchange.request_id, form.api))
+        return await client.finish()
+
+    async def find(self, request: web.Request, name: str) -> ModelEntry:
+        """The model that chats under this name, as far as the caller may see it.
+
+        Raises:
+            ModelError: there is none, or it can't be served.
+        """
+        await self._router.ready()
+        exchange = exchange_of(request)
+        caller = exchange.caller
+        entry = self._router.resolve(name, Capability.CHAT, lambda entry: caller.sees(entry.id, entry.aliases))
+        exchange.model = entry.id
+        return entry
+
+    async def read(self, request: web.Request) -> Body:
+        """The request's body.
+
+        Raises:
+            CallerError: it can't be read.
+        """
+        return await read_body(request, self._body_limit)
+
+    async def _answer(self, request: web.Request, form: ChatForm, client: ClientStream) -> bytes | None:
+        """The whole answer; None when it was streamed."""
+        body = await self.read(request)
+        keep_alive = take_keep_alive(request.headers, body.json)
+        asked = form.read(body.json)
+        require_messages(asked.chat)
+        entry = await self.find(request, body.model)
+        call = Call(exchange_of(request), entry, CHAT_PATH, asked.chat, large=body.large, keep_alive=keep_alive)
+        tools = asked.chat["tools"] if watches_calls(asked.chat) else None
+        if asked.chat.get("stream"):
+            asked.chat["stream_options"] = {"include_usage": True}
+            await self._relay.stream(call, client, partial(_translate, tools, asked))
+            return None
+        answer = await self._relay.folded(call, _WHOLE)
+        return orjson.dumps(asked.whole(recover_whole(answer, tools) if tools else answer))
+
+
+def _translate(tools: Any, asked: Asked, passing: PassThrough) -> Translation:
+    return Translation(passing, CallWatch(tools) if tools else None, asked.events())

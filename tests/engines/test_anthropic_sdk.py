@@ -1,0 +1,59 @@
+"""The anthropic SDK against the real engine: words, tools, and counts that are the engine's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anthropic
+
+# Loads its parts when they are first used, which takes too long inside an event loop that is being watched.
+import anthropic.resources.messages
+import anthropic.types
+import pytest
+
+from tests.support.daemon import Daemon
+from tests.wire.asking import said
+from tests.wire.test_anthropic_sdk import TOOL
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+# Not every version of the SDK takes `temperature` everywhere.
+QUESTION: Any = {
+    "model": "smol",
+    "messages": said("Name three colours."),
+    "max_tokens": 16,
+    "extra_body": {"temperature": 0},
+}
+
+
+def test_whole_streamed_and_counted(real: Daemon) -> None:
+    """The streamed text is the whole one; the count beforehand is what the answer says of its prompt."""
+    with anthropic.Anthropic(base_url=real.base_url, api_key="none", max_retries=0) as client:
+        count = client.messages.count_tokens(model="smol", messages=QUESTION["messages"])
+        whole = client.messages.create(**QUESTION)
+        with client.messages.stream(**QUESTION) as stream:
+            text = "".join(stream.text_stream)
+            streamed = stream.get_final_message()
+    assert len(text.split()) > 3
+    assert [block.to_dict() for block in whole.content] == [{"type": "text", "text": text}]
+    assert whole.stop_reason == streamed.stop_reason == "max_tokens"
+    for usage in (whole.usage, streamed.usage):
+        assert usage.input_tokens + (usage.cache_read_input_tokens or 0) == count.input_tokens
+        assert usage.output_tokens == 16
+    assert streamed.usage.cache_read_input_tokens
+
+
+async def test_a_tool_is_called_and_its_result_taken(real: Daemon) -> None:
+    """A forced call has input of the tool's shape, streamed by the async client, and its result can be sent back."""
+    async with anthropic.AsyncAnthropic(base_url=real.base_url, api_key="none", max_retries=0) as client:
+        asked: Any = {**QUESTION, "max_tokens": 60, "tools": [TOOL]}
+        async with client.messages.stream(**asked, tool_choice={"type": "tool", "name": "weather"}) as stream:
+            answer = await stream.get_final_message()
+        [call] = [block for block in answer.content if block.type == "tool_use"]
+        assert (answer.stop_reason, call.name) == ("tool_use", "weather")
+        assert isinstance(call.input, dict)
+        assert isinstance(call.input["city"], str)
+        result = {"type": "tool_result", "tool_use_id": call.id, "content": "sunny"}
+        more: Any = [{"role": "assistant", "content": answer.content}, {"role": "user", "content": [result]}]
+        last = await client.messages.create(**{**asked, "messages": [*QUESTION["messages"], *more], "max_tokens": 4})
+    assert last.usage.output_tokens
