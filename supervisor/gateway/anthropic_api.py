@@ -11,7 +11,7 @@ from aiohttp import web
 from supervisor.gateway.chat_forms import Asked, ChatForm, Chats
 from supervisor.gateway.client_stream import StreamForm
 from supervisor.gateway.errors import Api
-from supervisor.gateway.exchange import exchange_of
+from supervisor.gateway.exchange import Exchange, exchange_of
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.request_body import require_messages
 from supervisor.gateway.side_calls import SideCalls
@@ -50,7 +50,7 @@ class AnthropicApi:
             body = await self._chats.read(request)
             chat = to_chat(body.json)
             require_messages(chat)
-            entry = await self._chats.find(request, body.model)
+            entry = await self._chats.find(request, (body.model,))
             count = await self._side.count_tokens(exchange, entry, chat)
         return web.Response(body=orjson.dumps({"input_tokens": count}), content_type="application/json")
 
@@ -61,7 +61,7 @@ def _name(request: web.Request) -> None:
     exchange.headers["request-id"] = exchange.request_id
 
 
-def _read(body: dict[str, Any]) -> Asked:
+def _read(body: dict[str, Any], _exchange: Exchange) -> Asked:
     thinking = shows_thinking(body)
     return Asked(to_chat(body), partial(message, thinking=thinking), partial(MessageEvents, thinking=thinking))
 

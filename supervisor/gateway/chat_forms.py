@@ -11,13 +11,14 @@ import orjson
 from aiohttp import web
 
 from engines.contract import Capability
+from supervisor.errors import CallerError, ModelError
 from supervisor.gateway.client_stream import ClientLeftError, ClientStream, StreamForm
 from supervisor.gateway.errors import Api, event
-from supervisor.gateway.exchange import exchange_of
+from supervisor.gateway.exchange import Exchange, exchange_of
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.ports import Router
 from supervisor.gateway.relay import Call, Relay
-from supervisor.gateway.request_body import Body, read_body, require_messages
+from supervisor.gateway.request_body import Body, read_body, require_messages, require_prompt
 from supervisor.gateway.request_options import take_keep_alive
 from supervisor.gateway.translate.passing import PassThrough
 from supervisor.gateway.translate.tool_calls import CallWatch, recover_whole, watches_calls
@@ -25,7 +26,7 @@ from supervisor.gateway.translate.watched import Events, Translation
 from supervisor.models.catalog import ModelEntry
 
 CHAT_PATH = "/v1/chat/completions"
-_WHOLE = "chat.completion"
+TEXT_PATH = "/v1/completions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,8 @@ class Asked:
     """A request, understood.
 
     Attributes:
-        chat: the chat that asks the same; its ``stream`` says how the client wants the answer.
-        whole: the client's body from a whole chat answer.
+        chat: the chat that asks the same, or the text completion; its ``stream`` says how the client wants the answer.
+        whole: the client's body from a whole answer.
         events: makes the client's events from chunks.
     """
 
@@ -42,17 +43,25 @@ class Asked:
     whole: Callable[[dict[str, Any]], dict[str, Any]]
     events: Callable[[], Events]
 
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a text completion."""
+        return "prompt" in self.chat
+
 
 @dataclass(frozen=True, slots=True)
 class ChatForm:
     """One API: whose errors, which kind of stream, and how its requests are understood.
 
-    ``read`` raises ``CallerError``.
+    Attributes:
+        read: raises ``CallerError``.
+        names: spellings of the model's name, in the order of trying.
     """
 
     api: Api
     stream: StreamForm
-    read: Callable[[dict[str, Any]], Asked]
+    read: Callable[[dict[str, Any], Exchange], Asked]
+    names: Callable[[str], tuple[str, ...]] = lambda name: (name,)
 
 
 class Chats:
@@ -64,13 +73,13 @@ class Chats:
         self._gate = gate
         self._body_limit = body_limit
 
-    async def serve(self, request: web.Request, form: ChatForm) -> web.StreamResponse:
-        """Answer one request."""
+    async def serve(self, request: web.Request, form: ChatForm, body: Body | None = None) -> web.StreamResponse:
+        """Answer one request; ``body`` where it was read already."""
         exchange = exchange_of(request)
         client = ClientStream(request, exchange, form.stream)
         try:
             with self._gate.admit_caller(exchange.caller):
-                answer = await self._answer(request, form, client)
+                answer = await self._answer(request, form, client, body)
             if answer is not None:
                 exchange.content_sent()
                 return web.Response(body=answer, content_type="application/json")
@@ -83,8 +92,14 @@ class Chats:
             await client.last_words(event(exchange.failed(error), exchange.request_id, form.api))
         return await client.finish()
 
-    async def find(self, request: web.Request, name: str) -> ModelEntry:
-        """The model that chats under this name, as far as the caller may see it.
+    async def known(self) -> None:
+        """Wait, within a bound, until the models are known."""
+        await self._router.ready()
+
+    async def find(
+        self, request: web.Request, names: tuple[str, ...], capability: Capability = Capability.CHAT
+    ) -> ModelEntry:
+        """The model that serves this under the first of the names that is one, as far as the caller may see it.
 
         Raises:
             ModelError: there is none, or it can't be served.
@@ -92,32 +107,42 @@ class Chats:
         await self._router.ready()
         exchange = exchange_of(request)
         caller = exchange.caller
-        entry = self._router.resolve(name, Capability.CHAT, lambda entry: caller.sees(entry.id, entry.aliases))
-        exchange.model = entry.id
-        return entry
+        for last, name in enumerate(names, 1 - len(names)):
+            try:
+                entry = self._router.resolve(name, capability, lambda entry: caller.sees(entry.id, entry.aliases))
+            except ModelError as error:
+                if error.code != "model_not_found" or not last:
+                    raise
+            else:
+                exchange.model = entry.id
+                return entry
+        raise CallerError("model_missing", "Say which model.")
 
-    async def read(self, request: web.Request) -> Body:
-        """The request's body.
+    async def read(self, request: web.Request, *keys: str) -> Body:
+        """The request's body; ``keys`` may stand for ``model``.
 
         Raises:
             CallerError: it can't be read.
         """
-        return await read_body(request, self._body_limit)
+        return await read_body(request, self._body_limit, keys)
 
-    async def _answer(self, request: web.Request, form: ChatForm, client: ClientStream) -> bytes | None:
+    async def _answer(
+        self, request: web.Request, form: ChatForm, client: ClientStream, body: Body | None
+    ) -> bytes | None:
         """The whole answer; None when it was streamed."""
-        body = await self.read(request)
+        body = body or await self.read(request)
         keep_alive = take_keep_alive(request.headers, body.json)
-        asked = form.read(body.json)
-        require_messages(asked.chat)
-        entry = await self.find(request, body.model)
-        call = Call(exchange_of(request), entry, CHAT_PATH, asked.chat, large=body.large, keep_alive=keep_alive)
+        asked = form.read(body.json, exchange_of(request))
+        (require_prompt if asked.is_text else require_messages)(asked.chat)
+        entry = await self.find(request, form.names(body.model))
+        path = TEXT_PATH if asked.is_text else CHAT_PATH
+        call = Call(exchange_of(request), entry, path, asked.chat, large=body.large, keep_alive=keep_alive)
         tools = asked.chat["tools"] if watches_calls(asked.chat) else None
         if asked.chat.get("stream"):
             asked.chat["stream_options"] = {"include_usage": True}
             await self._relay.stream(call, client, partial(_translate, tools, asked))
             return None
-        answer = await self._relay.folded(call, _WHOLE)
+        answer = await self._relay.folded(call, "text_completion" if asked.is_text else "chat.completion")
         return orjson.dumps(asked.whole(recover_whole(answer, tools) if tools else answer))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import traceback
+from dataclasses import dataclass
 
 from aiohttp import web
 
@@ -21,17 +22,38 @@ CLIENT_LEFT_STATUS = 499
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Seconds for a slot, seconds for the engine to start, and whether this request made it start."""
+
+    queue_seconds: float
+    load_seconds: float
+    load_owner: bool
+
+
 class Exchange:
     """Grows while the request is served; becomes the ``RequestFinished`` event.
 
     Attributes:
         caller: who asks; until that is known, just the address.
         headers: sent with the answer.
+        waits: what it waited for, once it is leased.
         model: id of the model, once resolved.
         outcome: as in ``RequestFinished``.
     """
 
-    __slots__ = ("_bus", "_clock", "_first_byte", "_started", "caller", "headers", "model", "outcome", "request_id")
+    __slots__ = (
+        "_bus",
+        "_clock",
+        "_first_byte",
+        "_started",
+        "caller",
+        "headers",
+        "model",
+        "outcome",
+        "request_id",
+        "waits",
+    )
 
     def __init__(self, request_id: str, caller: Caller, clock: Clock, bus: EventBus) -> None:
         self._clock = clock
@@ -42,10 +64,12 @@ class Exchange:
         self.caller = caller
         self.headers = {"x-request-id": request_id, "Server": "enginehouse"}
         self.model: str | None = None
+        self.waits: Waits | None = None
         self.outcome = "ok"
 
     def leased(self, lease: Lease) -> None:
         """Tell the client which instance serves it, and what the wait was for."""
+        self.waits = Waits(lease.queue_seconds, lease.load_seconds, lease.load_owner)
         launch = lease.launch
         self.headers["x-enginehouse-instance"] = launch.instance_id
         self.headers["x-enginehouse-queue-ms"] = str(round(lease.queue_seconds * 1000))

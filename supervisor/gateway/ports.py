@@ -173,6 +173,7 @@ class ModelCard:
         context_length: tokens that one request may use.
         state: the instance's state, such as ``ready``; ``stopped`` when it was never started.
         broken: why it can't be served; None when it can.
+        file_bytes: of all its files; this and what follows as the files say.
     """
 
     id: str
@@ -182,6 +183,11 @@ class ModelCard:
     aliases: tuple[str, ...] = ()
     context_length: int | None = None
     broken: str | None = None
+    file_bytes: int | None = None
+    format: str | None = None
+    architecture: str | None = None
+    quantization: str | None = None
+    parameter_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ class Body:
     large: bool
 
 
-async def read_body(request: web.Request, limit: int) -> Body:
-    """The body as a JSON object that names a model.
+async def read_body(request: web.Request, limit: int, keys: tuple[str, ...] = ()) -> Body:
+    """The body as a JSON object that names a model; ``keys`` may stand for ``model``.
 
     Raises:
         CallerError: ``body_too_large`` (the limit is on the decompressed size), ``invalid_json``, ``invalid_request``,
@@ -46,7 +46,7 @@ async def read_body(request: web.Request, limit: int) -> Body:
         raise CallerError("invalid_json", f"The body is not valid JSON: {error}.", position=error.pos) from error
     if not isinstance(parsed, dict):
         raise CallerError("invalid_request", f"The body must be a JSON object, not {_json_type(parsed)}.")
-    model = parsed.get("model")
+    model = parsed.get("model") or next((parsed[key] for key in keys if parsed.get(key)), None)
     if not isinstance(model, str) or not model:
         raise CallerError("model_missing", "Say which model: the body needs `model`, a name from /v1/models.")
     stream = parsed.get("stream")

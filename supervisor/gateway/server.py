@@ -23,6 +23,8 @@ from supervisor.gateway.front_door import front_door
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.health_api import HealthApi
 from supervisor.gateway.models_api import ModelsApi
+from supervisor.gateway.ollama_api import OllamaApi
+from supervisor.gateway.ollama_listings import Listings
 from supervisor.gateway.openai_api import OpenAiApi
 from supervisor.gateway.ports import GatewaySettings, Ports
 from supervisor.gateway.relay import Relay
@@ -50,6 +52,7 @@ def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock,
         [
             *OpenAiApi(ports.router, relay, gate, settings.body_limit).routes(),
             *AnthropicApi(chats, side, gate).routes(),
+            *OllamaApi(chats, relay, side, gate, Listings(ports.models, ports.status)).routes(),
             *ModelsApi(ports.models, ports.router.ready).routes(),
             *AdminApi(ports.status, ports.events, ports.control, ports.reload, ports.plan, gate).routes(),
             *HealthApi(ports.readiness, ports.metrics, gate).routes(),

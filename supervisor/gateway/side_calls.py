@@ -38,6 +38,17 @@ class SideCalls:
         """
         return await self._ask(exchange, entry, self._generation(entry.engine).count_tokens(chat))
 
+    async def load(self, exchange: Exchange, entry: ModelEntry, keep_alive: float | None) -> None:
+        """Have the model ready, and kept for so long; as ``LeaseRequest`` says.
+
+        Raises:
+            AdmissionError, InstanceError, PlanError: as for every request.
+        """
+        request = LeaseRequest(exchange.request_id, exchange.caller.name, entry, keep_alive=keep_alive)
+        async with self._leases.lease(request) as lease:
+            exchange.leased(lease)
+            lease.done()
+
     async def _ask(self, exchange: Exchange, entry: ModelEntry, steps: Steps[T]) -> T:
         async with self._leases.lease(LeaseRequest(exchange.request_id, exchange.caller.name, entry)) as lease:
             exchange.leased(lease)

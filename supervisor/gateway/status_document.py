@@ -156,7 +156,8 @@ def model_row(entry: ModelEntry) -> dict[str, Any]:
 def _card(entry: ModelEntry, instance: Instance | None) -> ModelCard:
     plan = instance.plan if instance else None
     wished = getattr(entry.launch, "ctx_size", None)
-    trained = entry.metadata.context_length if entry.metadata else None
+    metadata = entry.metadata
+    trained = metadata.context_length if metadata else None
     return ModelCard(
         id=entry.id,
         created=_created(entry),
@@ -165,6 +166,11 @@ def _card(entry: ModelEntry, instance: Instance | None) -> ModelCard:
         aliases=entry.aliases,
         context_length=plan.ctx_size if plan else wished or default_ctx_size(trained),
         broken=entry.broken,
+        file_bytes=metadata.file_bytes if metadata else None,
+        format=metadata.format if metadata else None,
+        architecture=metadata.architecture if metadata else None,
+        quantization=metadata.quantization if metadata else None,
+        parameter_count=metadata.parameter_count if metadata else None,
     )
 
 
