@@ -55,7 +55,7 @@ class SideCalls:
             try:
                 path, body = next(steps)
                 while True:
-                    post = Post(entry.id, path, orjson.dumps(body), False, self._settings.idle_timeout)  # noqa: FBT003  its field has a name
+                    post = Post(entry.id, path, orjson.dumps(body), self._settings.idle_timeout)
                     async with open_upstream(lease, post) as upstream:
                         answer = await upstream.body()
                     path, body = steps.send(answer)
