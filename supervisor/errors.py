@@ -51,7 +51,7 @@ class InstanceError(SupervisorError):
 
 
 class AdmissionError(SupervisorError):
-    """``queue_full queue_timeout draining caller_busy``."""
+    """``queue_full queue_timeout draining caller_busy storage_timeout``."""
 
 
 class UpstreamError(SupervisorError):
@@ -64,6 +64,8 @@ class PeerError(SupervisorError):
 
 class CallerError(SupervisorError):
     """``invalid_json invalid_request body_too_large model_missing url_refused not_found method_not_allowed``.
+
+    Of a response: ``response_not_found response_cancelled``.
 
     At the door: ``unauthorized forbidden cross_origin wrong_host``.
     """

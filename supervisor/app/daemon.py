@@ -282,7 +282,11 @@ class Daemon:
             door=self._door,
         )
         config = self._reloader.config
-        settings = GatewaySettings(config.listen.max_body, early_header=config.broker.queue.early_header)
+        settings = GatewaySettings(
+            config.listen.max_body,
+            early_header=config.broker.queue.early_header,
+            responses=config.state_dir / "responses.sqlite",
+        )
         return build_app(ports, settings, self._gate, self._clock, self._bus)
 
     def _instance_tools(self, entry: ModelEntry, changed: Callable[[Instance], None]) -> InstanceTools:

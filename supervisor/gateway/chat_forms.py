@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ import orjson
 from aiohttp import web
 
 from engines.contract import Capability
-from supervisor.errors import CallerError, ModelError
+from supervisor.errors import CallerError, ModelError, SupervisorError
 from supervisor.gateway.client_stream import ClientLeftError, ClientStream, StreamForm
 from supervisor.gateway.errors import Api, event
 from supervisor.gateway.exchange import Exchange, exchange_of
@@ -37,11 +38,13 @@ class Asked:
         chat: the chat that asks the same, or the text completion; its ``stream`` says how the client wants the answer.
         whole: the client's body from a whole answer.
         events: makes the client's events from chunks.
+        settle: what is to be done once the answer is complete, before its last event, which it gives.
     """
 
     chat: dict[str, Any]
     whole: Callable[[dict[str, Any]], dict[str, Any]]
     events: Callable[[], Events]
+    settle: Callable[[], Awaitable[bytes]] | None = None
 
     @property
     def is_text(self) -> bool:
@@ -55,6 +58,8 @@ class ChatForm:
 
     Attributes:
         read: raises ``CallerError``.
+        failed: the last event of a stream that failed; None: the API's error event.
+        guard: entered while the answer is made.
         names: spellings of the model's name, in the order of trying.
     """
 
@@ -62,6 +67,8 @@ class ChatForm:
     stream: StreamForm
     read: Callable[[dict[str, Any], Exchange], Asked]
     names: Callable[[str], tuple[str, ...]] = lambda name: (name,)
+    failed: Callable[[SupervisorError], bytes] | None = None
+    guard: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 class Chats:
@@ -78,7 +85,7 @@ class Chats:
         exchange = exchange_of(request)
         client = ClientStream(request, exchange, form.stream)
         try:
-            with self._gate.admit_caller(exchange.caller):
+            with self._gate.admit_caller(exchange.caller), form.guard():
                 answer = await self._answer(request, form, client, body)
             if answer is not None:
                 exchange.content_sent()
@@ -89,7 +96,9 @@ class Chats:
             if not client.started:
                 raise
             # The status is out: the error becomes the last event, and no sign of success follows.
-            await client.last_words(event(exchange.failed(error), exchange.request_id, form.api))
+            known = exchange.failed(error)
+            said = form.failed(known) if form.failed is not None else event(known, exchange.request_id, form.api)
+            await client.last_words(said)
         return await client.finish()
 
     async def known(self) -> None:
@@ -141,9 +150,14 @@ class Chats:
         if asked.chat.get("stream"):
             asked.chat["stream_options"] = {"include_usage": True}
             await self._relay.stream(call, client, partial(_translate, tools, asked))
+            if asked.settle is not None:
+                await client.send(await asked.settle())
             return None
         answer = await self._relay.folded(call, "text_completion" if asked.is_text else "chat.completion")
-        return orjson.dumps(asked.whole(recover_whole(answer, tools) if tools else answer))
+        made = asked.whole(recover_whole(answer, tools) if tools else answer)
+        if asked.settle is not None:
+            await asked.settle()
+        return orjson.dumps(made)
 
 
 def _translate(tools: Any, asked: Asked, passing: PassThrough) -> Translation:

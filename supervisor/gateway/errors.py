@@ -119,6 +119,7 @@ TABLE: Mapping[str, Row] = MappingProxyType(
         "caller_busy": Row(429, "rate_limit_error", "rate_limit_error", retry=Retry.LATER),
         "queue_timeout": Row(503, *_BUSY, retry=Retry.LATER, seconds=10),
         "draining": Row(503, *_BUSY, retry=Retry.LATER, seconds=5),
+        "storage_timeout": Row(503, *_BUSY, retry=Retry.LATER, seconds=2),
         # UpstreamError
         "upstream_died": Row(502, *_SERVER, retry=Retry.LATER),
         "upstream_timeout": Row(504, "server_error", "timeout_error", retry=Retry.NEVER),
@@ -132,6 +133,8 @@ TABLE: Mapping[str, Row] = MappingProxyType(
         "model_missing": Row(400, *_BAD),
         "url_refused": Row(400, *_BAD),
         "not_found": Row(404, *_MISSING),
+        "response_not_found": Row(404, *_MISSING),
+        "response_cancelled": Row(409, *_BAD),
         "method_not_allowed": Row(405, *_BAD),
         "unauthorized": Row(401, "invalid_request_error", "authentication_error"),
         "forbidden": Row(403, *_NOT_ALLOWED),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from engines.contract import Capability, Endpoint, EngineKind, LaunchPlan
@@ -231,9 +232,11 @@ class GatewaySettings:
         idle_timeout: longest silence of an engine within a request.
         early_header: a streamed request that waits longer hears that it waits.
         waiting_interval: from then on so often.
+        responses: the database of responses; None: in memory.
     """
 
     body_limit: int = 32 * 2**20
     idle_timeout: float = 300.0
     early_header: float = 10.0
     waiting_interval: float = 10.0
+    responses: Path | None = None

@@ -28,6 +28,8 @@ from supervisor.gateway.ollama_listings import Listings
 from supervisor.gateway.openai_api import OpenAiApi
 from supervisor.gateway.ports import GatewaySettings, Ports
 from supervisor.gateway.relay import Relay
+from supervisor.gateway.response_store import ResponseStore
+from supervisor.gateway.responses_api import ResponsesApi
 from supervisor.gateway.side_calls import SideCalls
 
 # Longer than what load balancers and SDK pools keep a connection for, so that they are the ones who close it.
@@ -48,10 +50,13 @@ def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock,
     relay = Relay(Asking(ports.leases, ports.crashes), ports.generation, settings)
     chats = Chats(ports.router, relay, gate, settings.body_limit)
     side = SideCalls(ports.leases, ports.generation, settings)
+    store = ResponseStore(settings.responses, clock.wall)
+    app.on_cleanup.append(lambda _app: store.close())
     app.add_routes(
         [
             *OpenAiApi(ports.router, relay, gate, settings.body_limit).routes(),
             *AnthropicApi(chats, side, gate).routes(),
+            *ResponsesApi(chats, side, gate, store, clock.wall).routes(),
             *OllamaApi(chats, relay, side, gate, Listings(ports.models, ports.status)).routes(),
             *ModelsApi(ports.models, ports.router.ready).routes(),
             *AdminApi(ports.status, ports.events, ports.control, ports.reload, ports.plan, gate).routes(),
