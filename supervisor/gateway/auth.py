@@ -27,7 +27,7 @@ class Need(Enum):
 
 # Every route stands here or below one of the prefixes; one that doesn't is for admins until somebody decides.
 _EXACTLY = {"/healthz": Need.NOTHING, "/readyz": Need.NOTHING, "/": Need.CALLER, "/metrics": Need.NUMBERS}
-_BELOW = {"/v1/": Need.USE, "/api/": Need.USE}
+_BELOW = {"/v1/": Need.USE, "/api/": Need.USE, "/upstream/": Need.USE}
 
 
 def need_of(route: str | None) -> Need:

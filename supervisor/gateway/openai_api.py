@@ -17,7 +17,13 @@ from supervisor.gateway.exchange import exchange_of
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.ports import Router
 from supervisor.gateway.relay import Call, Relay
-from supervisor.gateway.request_body import read_body, require_input, require_messages, require_prompt
+from supervisor.gateway.request_body import (
+    read_body,
+    require_documents,
+    require_input,
+    require_messages,
+    require_prompt,
+)
 from supervisor.gateway.request_options import take_keep_alive
 from supervisor.gateway.translate.passing import PassThrough
 from supervisor.gateway.translate.tool_calls import CallWatch, recover_whole, watches_calls
@@ -40,6 +46,9 @@ _JSON = {"Content-Type": "application/json"}
 _EMBEDDINGS = _Kind("/v1/embeddings", Capability.EMBEDDINGS, require_input, None)
 
 
+_RERANK = _Kind("/v1/rerank", Capability.RERANK, require_documents, None)
+
+
 class OpenAiApi:
     """Handlers of the requests that reach an engine."""
 
@@ -55,6 +64,8 @@ class OpenAiApi:
             web.post(_CHAT.path, self.chat),
             web.post(_TEXT.path, self.text),
             web.post(_EMBEDDINGS.path, self.embeddings),
+            web.post(_RERANK.path, self.rerank),
+            web.post("/v1/reranking", self.rerank),
         ]
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
@@ -68,6 +79,10 @@ class OpenAiApi:
     async def embeddings(self, request: web.Request) -> web.StreamResponse:
         """``POST /v1/embeddings``."""
         return await self._serve(request, _EMBEDDINGS)
+
+    async def rerank(self, request: web.Request) -> web.StreamResponse:
+        """``POST /v1/rerank``, also as ``/v1/reranking``."""
+        return await self._serve(request, _RERANK)
 
     async def _serve(self, request: web.Request, kind: _Kind) -> web.StreamResponse:
         exchange = exchange_of(request)

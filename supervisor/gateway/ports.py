@@ -118,6 +118,14 @@ class Router(Protocol):
         """Wait, within a bound, until the models are known."""
         ...
 
+    def find(self, name: str, visible: Callable[[ModelEntry], bool] | None = None) -> ModelEntry:
+        """The model that ``name`` stands for, broken or not; one that isn't ``visible`` isn't there.
+
+        Raises:
+            ModelError: ``models_unknown``, ``model_not_found``.
+        """
+        ...
+
     def resolve(
         self, name: str, capability: Capability, visible: Callable[[ModelEntry], bool] | None = None
     ) -> ModelEntry:

@@ -38,7 +38,7 @@ async def read_body(request: web.Request, limit: int, keys: tuple[str, ...] = ()
         CallerError: ``body_too_large`` (the limit is on the decompressed size), ``invalid_json``, ``invalid_request``,
             ``model_missing``.
     """
-    raw = await _read(request, limit)
+    raw = await read_raw(request, limit)
     large = len(raw) > THREAD_BYTES
     try:
         parsed = await anyio.to_thread.run_sync(orjson.loads, raw) if large else orjson.loads(raw)
@@ -103,6 +103,36 @@ def require_input(body: dict[str, Any]) -> None:
     _require_text(body, "input")
 
 
+def require_documents(body: dict[str, Any]) -> None:
+    """What is to be ranked, and by what.
+
+    Raises:
+        CallerError: ``invalid_request``.
+    """
+    if not isinstance(body.get("query"), str):
+        raise CallerError("invalid_request", "`query` must be a text.", param="query")
+    documents = body.get("documents", body.get("texts"))
+    if not isinstance(documents, list) or not documents:
+        raise CallerError("invalid_request", "`documents` must be a list with at least one text.", param="documents")
+
+
+def refuse_media(value: Any, where: str = "the body") -> None:
+    """Refuse whatever an engine would fetch, at any place of a body whose form is not known.
+
+    Raises:
+        CallerError: ``url_refused``.
+    """
+    if isinstance(value, list):
+        for position, inside in enumerate(value):
+            refuse_media(inside, f"{where}[{position}]")
+    elif isinstance(value, dict):
+        _refuse_urls([value], where)
+        for key, inside in value.items():
+            if key == "multimodal_data":
+                _refuse_strings(inside, f"{where}.{key}")
+            refuse_media(inside, f"{where}.{key}")
+
+
 def side_by_side(body: dict[str, Any]) -> bool:
     """Whether the answer has several choices, whose chunks mix."""
     prompt = body.get("prompt")
@@ -110,7 +140,12 @@ def side_by_side(body: dict[str, Any]) -> bool:
     return several or body.get("n") not in (None, 1)
 
 
-async def _read(request: web.Request, limit: int) -> bytes:
+async def read_raw(request: web.Request, limit: int) -> bytes:
+    """The body's bytes.
+
+    Raises:
+        CallerError: ``body_too_large``, ``invalid_request``.
+    """
     if request.content_length is not None and request.content_length > limit:
         raise _too_large(limit)
     try:

@@ -31,6 +31,7 @@ from supervisor.gateway.relay import Relay
 from supervisor.gateway.response_store import ResponseStore
 from supervisor.gateway.responses_api import ResponsesApi
 from supervisor.gateway.side_calls import SideCalls
+from supervisor.gateway.upstream_api import UpstreamApi
 
 # Longer than what load balancers and SDK pools keep a connection for, so that they are the ones who close it.
 _KEEP_ALIVE_SECONDS = 75.0
@@ -58,6 +59,7 @@ def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock,
             *AnthropicApi(chats, side, gate).routes(),
             *ResponsesApi(chats, side, gate, store, clock.wall).routes(),
             *OllamaApi(chats, relay, side, gate, Listings(ports.models, ports.status)).routes(),
+            *UpstreamApi(ports.router, ports.leases, gate, settings).routes(),
             *ModelsApi(ports.models, ports.router.ready).routes(),
             *AdminApi(ports.status, ports.events, ports.control, ports.reload, ports.plan, gate).routes(),
             *HealthApi(ports.readiness, ports.metrics, gate).routes(),

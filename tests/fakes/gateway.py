@@ -207,6 +207,10 @@ class FakeRouter:
     ) -> ModelEntry:
         """``demo`` or an error."""
         self.asked.append((name, capability))
+        return self.find(name, visible)
+
+    def find(self, name: str, visible: Callable[[ModelEntry], bool] | None = None) -> ModelEntry:
+        """``demo`` or an error."""
         if name not in {self.entry.id, *self.entry.aliases} or (visible is not None and not visible(self.entry)):
             raise ModelError("model_not_found", f"there is no model {name!r}. Did you mean 'demo'?", param="model")
         return self.entry
