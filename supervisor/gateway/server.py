@@ -17,8 +17,8 @@ from supervisor.gateway.address import BACKLOG
 from supervisor.gateway.admin_api import AdminApi
 from supervisor.gateway.anthropic_api import AnthropicApi
 from supervisor.gateway.asking import Asking
-from supervisor.gateway.conversation import Conversation
 from supervisor.gateway.chat_forms import Chats
+from supervisor.gateway.conversation import Conversation
 from supervisor.gateway.front_door import front_door
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.health_api import HealthApi
