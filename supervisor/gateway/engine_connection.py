@@ -20,6 +20,10 @@ _CONNECT_SECONDS = 5.0
 _FULL_PAUSE = 0.002
 # Read ahead of a client that is slower than the engine; then the engine waits.
 _MOST_HELD_BYTES = 256 * 2**10
+# A reader in no hurry is told of what has come after this long: each telling costs more than the piece itself.
+_UNHURRIED_SECONDS = 0.1
+# Behind it nothing comes that anybody waits for.
+_LAST_WORDS = b"[DONE]\n\n"
 # Above this, head and body are written one by one rather than copied together.
 _LARGE_BYTES = 64 * 2**10
 
@@ -61,6 +65,8 @@ class EngineConnection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._deadline = 0.0
+        self._hurry = True
+        self._nudge: asyncio.TimerHandle | None = None
 
     async def status(self) -> int:
         """The answer's status, once its head has come.
@@ -71,11 +77,15 @@ class EngineConnection(asyncio.Protocol):
         while self._answer.status is None:
             if self._failure is not None:
                 raise self._failure
+            self._hurry = True
             await self._wait()
         return self._answer.status
 
-    async def read(self) -> bytes:
+    async def read(self, *, hurry: bool = True) -> bytes:
         """What has come of the body, at least a byte of it; empty at its end.
+
+        Args:
+            hurry: False: it may wait a little for more to come with it; the end of the answer is told at once.
 
         Raises:
             SilentError, CutError: it ends too early.
@@ -85,6 +95,7 @@ class EngineConnection(asyncio.Protocol):
                 return b""
             if self._failure is not None:
                 raise self._failure
+            self._hurry = hurry
             await self._wait()
         pieces, self._pieces, self._held = self._pieces, [], 0
         if self._paused and self._transport is not None:
@@ -105,9 +116,10 @@ class EngineConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """End it now, whatever is still to come."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._nudge):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._nudge = None
         if self._transport is not None:
             self._transport.abort()
 
@@ -142,8 +154,14 @@ class EngineConnection(asyncio.Protocol):
                 self._paused = True
                 self._transport.pause_reading()
         # Progress within a head, or within a chunk's size, is nothing that anybody waits for.
-        if piece or before != (answer.status, answer.done):
+        now = (answer.status, answer.done)
+        if not piece and now == before:
+            return
+        ended = now[1] is not before[1]
+        if self._hurry or ended or self._paused or piece.endswith(_LAST_WORDS):
             self._wake()
+        elif self._nudge is None:
+            self._nudge = self._loop.call_later(_UNHURRIED_SECONDS, self._wake)
 
     def eof_received(self) -> bool:
         """The engine has said all; the connection is closed."""
@@ -166,6 +184,9 @@ class EngineConnection(asyncio.Protocol):
         self._wake()
 
     def _wake(self) -> None:
+        if self._nudge is not None:
+            self._nudge.cancel()
+            self._nudge = None
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

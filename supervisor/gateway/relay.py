@@ -120,7 +120,7 @@ async def _fold_up(reading: Reading, fold: Fold, is_progress: Callable[[bytes], 
     """From the engine into ``fold``, until the engine has said all."""
     upstream = reading.upstream
     while not upstream.complete:
-        frames = await upstream.frames()
+        frames = await upstream.frames(hurry=False)
         if frames is None:
             raise upstream.died()
         for frame in frames:

@@ -60,15 +60,17 @@ class Upstream:
         self.complete = True
         self._done()
 
-    async def frames(self) -> list[bytes] | None:
+    async def frames(self, *, hurry: bool = True) -> list[bytes] | None:
         """The next complete frames, at least one; None when the engine has closed.
+
+        ``hurry``: False: nobody waits for each of them, and more may come together, up to a tenth of a second later.
 
         Raises:
             UpstreamError: ``upstream_died``, ``upstream_timeout``.
         """
         while True:
             try:
-                chunk = await self._connection.read()
+                chunk = await self._connection.read(hurry=hurry)
                 if not chunk:
                     return None
                 frames = self._splitter.feed(chunk)

@@ -216,3 +216,41 @@ async def test_closing_is_noticed_by_the_engine() -> None:
         assert await connection.read() == b"x"
         connection.close()
         await noticed.wait()
+
+
+async def test_a_reader_in_no_hurry_gets_many_pieces_at_once() -> None:
+    """The end is told at once, and all before it in one piece; without an end, what is there comes soon."""
+    pieces = [b"1\r\n%d\r\n" % number for number in range(9)]
+    held = anyio.Event()
+
+    async def engine(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _request(reader)
+        writer.write(HEAD)
+        for piece in pieces[:-1]:
+            writer.write(piece)
+            await writer.drain()
+            await anyio.lowlevel.checkpoint()
+        await held.wait()
+        writer.write(pieces[-1] + b"0\r\n\r\n")
+        await writer.drain()
+
+    async with _asked(engine) as connection:
+        got = [await connection.read(hurry=False)]
+        while sum(map(len, got)) < 8:
+            got.append(await connection.read(hurry=False))
+        assert len(got) < 8
+        held.set()
+        assert await connection.read(hurry=False) == b"8"
+        assert await connection.read(hurry=False) == b""
+
+
+async def test_last_words_are_told_at_once() -> None:
+    """An engine that says [DONE] and does not end its answer keeps nobody waiting."""
+
+    async def engine(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _request(reader)
+        writer.write(HEAD + b"e\r\ndata: [DONE]\n\n\r\n")
+        await reader.read()
+
+    async with _asked(engine) as connection:
+        assert await connection.read(hurry=False) == b"data: [DONE]\n\n"
