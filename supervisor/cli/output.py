@@ -37,6 +37,13 @@ def print_rich(renderable: RenderableType) -> None:
     Console(highlight=False).print(renderable)
 
 
+def terminal_width() -> int:
+    """Columns of the terminal."""
+    from rich.console import Console  # noqa: PLC0415  for people only
+
+    return Console().width
+
+
 def table(title: str, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """A table; ``TITLE: none`` where there are no rows."""
     from rich.table import Table  # noqa: PLC0415  for people only

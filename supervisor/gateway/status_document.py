@@ -33,10 +33,26 @@ def plan_document(plan: LaunchPlan) -> dict[str, Any]:
         "ctx_size": plan.ctx_size,
         "slots": plan.slots,
         "cache_type": plan.cache_type,
-        "memory": {pool: {**asdict(part), "total": part.total} for pool, part in plan.memory.items()},
+        "devices": None if plan.devices is None else list(plan.devices),
+        "tensor_split": list(plan.tensor_split),
+        "n_cpu_moe": plan.n_cpu_moe,
+        "memory": {pool: _pool_memory(plan, pool) for pool in plan.memory},
         "fits": plan.fits,
+        "degraded": list(plan.degraded),
         "rationale": [{"choice": c.choice, "value": c.value, "reason": c.reason} for c in plan.rationale],
         "warnings": list(plan.warnings),
+        "attempts": [{"step": a.step, "needed": dict(a.needed), "budget": dict(a.budget)} for a in plan.attempts],
+    }
+
+
+def _pool_memory(plan: LaunchPlan, pool: str) -> dict[str, Any]:
+    """One pool's parts in bytes; ``upper`` is the margin on top of ``total``, and both must be within ``budget``."""
+    part, budget = plan.memory[pool], plan.budgets.get(pool)
+    return {
+        **asdict(part),
+        "total": part.total,
+        "budget": budget.bytes if budget else None,
+        "budget_reason": budget.why if budget else None,
     }
 
 
