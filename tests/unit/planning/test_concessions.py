@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.planning.concessions import STEPS, Ladder, Outcome, concede
@@ -129,6 +129,7 @@ def test_the_users_own_sizes_stand() -> None:
     }
 
 
+@settings(deadline=None)
 @given(
     card=st.one_of(st.none(), st.integers(0, 6000)),
     host=st.integers(0, 8000),

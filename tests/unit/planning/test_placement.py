@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.contract import DeviceListing
@@ -129,6 +129,7 @@ def test_a_device_without_a_room_is_not_offered() -> None:
     assert "GPU0" in offer_devices(None, None, CARDS[:1], scales_of(MODEL, LARGE, 0)).why
 
 
+@settings(deadline=None)
 @given(budget=st.integers(-5, 60), steps=st.lists(st.integers(0, 9), min_size=1, max_size=40))
 def test_the_search_finds_the_largest(budget: int, steps: list[int]) -> None:
     """However unevenly needs grow, and with few looks: the largest number that fits, or the least if none does."""

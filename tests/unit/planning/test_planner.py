@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.contract import BuildFacts, Capability, DeviceListing, LaunchPlan, ModelMetadata
@@ -160,6 +160,7 @@ def test_what_does_not_fit_says_the_numbers() -> None:
     assert plan(replace(REQUEST, rooms=(PoolRoom("host", None, None, "no file says"),))).fits
 
 
+@settings(deadline=None)
 @given(
     ctx=st.one_of(st.none(), st.integers(8, 10**6)),
     slots=st.one_of(st.none(), st.integers(1, 64)),
