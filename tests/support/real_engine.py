@@ -34,7 +34,8 @@ class Loading:
         declared: MiB by place (``host``, or a device's name) and buffer.
         layers: on devices, and in all; None where none were.
         lines: the whole log.
-        loaded: it got to the end.
+        loaded: it got to the end, or as far as was waited for.
+        until: a log line that holds this text is that end.
     """
 
     pid: int = 0
@@ -42,6 +43,7 @@ class Loading:
     layers: tuple[int, int] | None = None
     lines: list[str] = field(default_factory=list)
     loaded: bool = False
+    until: str = "model loaded"
 
     def read(self, line: str) -> None:
         """One line of the log."""
@@ -52,7 +54,7 @@ class Loading:
             self.declared["host" if on_host else match[2], buffer] += float(match[4])  # type: ignore[assignment]  # MiB
         elif match := _OFFLOADED.search(line):
             self.layers = int(match[1]), int(match[2])
-        self.loaded = self.loaded or "model loaded" in line
+        self.loaded = self.loaded or self.until in line
 
     def mebibytes(self, place: str) -> float:
         """All that was declared there."""
@@ -72,8 +74,8 @@ def facts_of(executable: Path, env: Mapping[str, str]) -> BuildFacts:
 
 
 @contextmanager
-def loading(argv: Sequence[str], env: Mapping[str, str]) -> Iterator[Loading]:
-    """Run the engine until it has loaded its model, or ended; it is killed afterwards."""
+def loading(argv: Sequence[str], env: Mapping[str, str], until: str = "model loaded") -> Iterator[Loading]:
+    """Run the engine until a line holds ``until``, or it ended; it is killed afterwards."""
     process = subprocess.Popen(
         [*argv, "-lv", "4"],
         env={"PATH": os.environ["PATH"], **env},
@@ -83,7 +85,7 @@ def loading(argv: Sequence[str], env: Mapping[str, str]) -> Iterator[Loading]:
         text=True,
         errors="replace",
     )
-    seen = Loading(pid=process.pid)
+    seen = Loading(pid=process.pid, until=until)
     assert process.stdout is not None
     with process.stdout:
         try:
