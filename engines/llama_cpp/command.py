@@ -26,6 +26,9 @@ _FINE_LEVELS = "--fit"
 
 _POOLED = frozenset({Capability.EMBEDDINGS, Capability.RERANK})
 
+# A projector or a second model, whose files the plan does not read.
+_UNCOUNTED = frozenset({"--mmproj", "-mm", "--model-draft", "-md", "--spec-draft-model"})
+
 Argument = tuple[str, str | None, str]
 
 
@@ -50,6 +53,8 @@ def build_command(draft: PlanDraft, facts: BuildFacts) -> Command:
             argv += [flag] if value is None else [flag, value]
             if reason:
                 choices.append(Choice(flag.lstrip("-"), value if value is not None else True, reason))
+    uncounted = "what it loads is not in the memory predicted here: leave room for it"
+    choices += [Choice(flag, None, uncounted) for flag in sorted(taken & _UNCOUNTED)]
     return Command(argv=(*argv, *extra), choices=tuple(choices))
 
 

@@ -86,6 +86,8 @@ def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
     better = corrected_by(predict, request.build.fingerprint, request.learned)
     scales = Scales(better, request.rooms, allow_paging=request.allow_paging)
     offer = offer_devices(wishes.value("devices"), wishes.value("n_gpu_layers"), request.build.facts.devices, scales)
+    if {"devices", "n_gpu_layers"} & movable.owned:
+        offer = Offer(None, named=False, layers=offer.layers, why="left to extra_args, which say where layers go")
     _check_devices(request, offer)
     wished = _wished(request, settings, threads, context, offer)
     command_of(wished, adapter)

@@ -183,3 +183,15 @@ def test_a_door_that_the_settings_open_is_no_plan() -> None:
     """Settings are checked where they are read; the command refuses them all the same."""
     with pytest.raises(ValueError, match="extra_args may not hold --tools"):
         LlamaCppSettings(extra_args=("--tools", "all"))
+
+
+def test_extra_arguments_that_place_layers_stand() -> None:
+    """A user who says the devices' flags has the last word: the plan names none, and predicts by those flags."""
+    build = replace(REQUEST.build, facts=BuildFacts(None, None, (CARD,)))
+    launch = LlamaCppSettings(extra_args=("-ngl", "5", "--mmproj", "/models/eyes.gguf"))
+    made = plan(replace(REQUEST, build=build, launch=launch))
+    assert "--device" not in made.argv
+    assert "--n-gpu-layers" not in made.argv
+    assert made.n_gpu_layers is None
+    assert "extra_args" in reason(made, "devices")
+    assert "not in the memory predicted" in reason(made, "--mmproj")
