@@ -78,9 +78,7 @@ def measure(chosen: argparse.Namespace) -> list[Table]:
                 say(f"{model.parent.name} {' '.join(argv)}")
                 env = {**build.env, **SOFTWARE_TWICE}
                 table = _predicted(shape, argv, facts)
-                seen = launched(
-                    [str(build.executable), "-m", str(model), *argv, *_PLAIN], env, _full_batch(table)
-                )
+                seen = launched([str(build.executable), "-m", str(model), *argv, *_PLAIN], env, _full_batch(table))
                 _compare(table, seen, declared)
                 if seen.anonymous is not None:
                     taken.append((model.parent.name, _anonymous(table), seen.anonymous / _MIB))
