@@ -171,7 +171,7 @@ def test_counting_imports_no_prometheus() -> None:
     """The library comes at the first scrape: a start doesn't pay for it."""
     code = (
         "import sys; from supervisor.telemetry.metrics import Metrics; from supervisor.clock import SystemClock\n"
-        "from supervisor.events import *; bus = EventBus(SystemClock()); Metrics(bus, '1')\n"
+        "from supervisor.events import EventBus, ModelFound; bus = EventBus(SystemClock()); Metrics(bus, '1')\n"
         "bus.publish(ModelFound('m', 1, 1, ()))\n"
         "assert not [name for name in sys.modules if name.partition('.')[0] in {'rich', 'prometheus_client', 'psutil'}]"
     )

@@ -1,0 +1,70 @@
+"""What an event is, and the bus that hands each to whoever listens."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, cast
+
+from supervisor.clock import Clock
+
+Level = Literal["debug", "info", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events. ``level`` is how loudly the log says it."""
+
+    level: ClassVar[Level] = "info"
+    _name: ClassVar[str] = "event"
+
+    def __init_subclass__(cls) -> None:
+        cls._name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+    @classmethod
+    def name(cls) -> str:
+        """The class's name in snake case: ``InstanceReady`` is ``instance_ready``."""
+        return cls._name
+
+    def facts(self) -> dict[str, Any]:
+        """The event's fields, which are plain values themselves."""
+        names = cast("tuple[str, ...]", type(self).__slots__)
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One published event: its number (from 1, this run), the wall time, the event."""
+
+    number: int
+    at: float
+    event: Event
+
+
+class EventBus:
+    """Hands each event to every listener at once, and keeps the last ones for late readers."""
+
+    def __init__(self, clock: Clock, keep: int = 2048) -> None:
+        self._clock = clock
+        self._records: deque[Record] = deque(maxlen=keep)
+        self._listeners: list[Callable[[Record], None]] = []
+        self._number = 0
+
+    def publish(self, event: Event) -> None:
+        """Number the event, keep it, and call every listener. Never blocks."""
+        self._number += 1
+        record = Record(self._number, self._clock.wall(), event)
+        self._records.append(record)
+        for listener in tuple(self._listeners):
+            listener(record)
+
+    def listen(self, listener: Callable[[Record], None]) -> Callable[[], None]:
+        """Call ``listener`` for each event from now on; call the answer to stop."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def since(self, number: int) -> list[Record]:
+        """Kept records after ``number``, oldest first."""
+        return [record for record in self._records if record.number > number]
