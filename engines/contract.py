@@ -382,6 +382,13 @@ class EngineAdapter(Protocol):
         """
         ...
 
+    def canary(self) -> Mapping[str, bytes] | None:
+        """The files of a model of a few hundred KB that every build of this engine loads, by name, the first one first.
+
+        It tells whether a build works here, apart from any model of the owner's. None: this engine has none.
+        """
+        ...
+
     def busy_slots(self, body: bytes) -> int | None:
         """Slots at work, from an answer of ``slots_path``; None if it can't be read."""
         ...

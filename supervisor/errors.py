@@ -43,7 +43,7 @@ class ModelError(SupervisorError):
 
 
 class PlanError(SupervisorError):
-    """``no_build build_unusable setting_refused device_lost does_not_fit``."""
+    """``no_build build_not_found build_unusable setting_refused device_lost does_not_fit``."""
 
 
 class InstanceError(SupervisorError):

@@ -167,6 +167,12 @@ class LlamaCppAdapter:
         """See ``generation.count_tokens``."""
         return generation.count_tokens(body)
 
+    def canary(self) -> Mapping[str, bytes] | None:
+        """See ``canary.canary_files``."""
+        from engines.llama_cpp.canary import canary_files  # noqa: PLC0415  needed when something went wrong
+
+        return canary_files()
+
     def busy_slots(self, body: bytes) -> int | None:
         """See ``health.busy_slots``."""
         return health.busy_slots(body)

@@ -22,6 +22,7 @@ from anyio.abc import TaskGroup
 import supervisor
 from engines.contract import EngineAdapter, LaunchPlan
 from engines.registry import ADAPTERS, adapter_for
+from supervisor.app.canaries import canary_watch
 from supervisor.app.knowledge import Knowledge
 from supervisor.broker.admission import QueueLimits
 from supervisor.broker.broker import Broker
@@ -36,6 +37,7 @@ from supervisor.config.watch import ConfigWatch, load_watchfiles
 from supervisor.errors import SupervisorError
 from supervisor.events import DaemonListening, DaemonStopping, EventBus, InternalError
 from supervisor.gateway.address import OpenAddress
+from supervisor.gateway.build_control import BuildControl
 from supervisor.gateway.certificate import Certificate, CertificateFiles
 from supervisor.gateway.doorkeeper import Doorkeeper, read_access
 from supervisor.gateway.failed_attempts import FailedAttempts
@@ -136,13 +138,29 @@ class Daemon:
         self._fleet = Fleet(self._instance_tools, InstanceLimits.of(config.supervision))
         self._broker = Broker(self._fleet, QueueLimits.of(config.broker.queue), self._clock, self._bus)
         self._crashes = CrashBook(self._broker.leases_on, self._longest_wait, self._clock, self._bus)
+        self._fleet.observe(self._knowledge.care.instance_changed)
         self._fleet.observe(self._broker.instance_changed)
         self._memory = MemoryWatch(
             self._fleet.instances, self._knowledge.nvidia.read, self._knowledge.learned, self._knowledge.seen, self._bus
         )
         self._fleet.observe(self._memory.instance_changed)
+        self._canaries = canary_watch(
+            self._knowledge,
+            self._fleet,
+            self._broker,
+            self._instance_tools,
+            folder=config.runtime_dir,
+            clock=self._clock,
+            bus=self._bus,
+        )
+        self._builds = BuildControl(self._shelf, self._knowledge.book, self._clock, self._builds_changed)
         self._status = StatusDocument(
-            supervisor.__version__, self._clock, self._fleet, self._broker, self._shelf.builds, lambda: self._address
+            supervisor.__version__,
+            self._clock,
+            self._fleet,
+            self._broker,
+            self._builds.rows,
+            lambda: self._address,
         )
         self._control = ModelControl(self._router, self._fleet, self._status, self._broker.watch)
         tls = self._certificate.context if self._certificate is not None else None
@@ -176,6 +194,9 @@ class Daemon:
         await tasks.start(self._fleet.run)
         await tasks.start(self._broker.run)
         await tasks.start(self._memory.run)
+        await tasks.start(self._knowledge.book.run)
+        await tasks.start(self._knowledge.care.run)
+        await tasks.start(self._canaries.run)
         host, port = await tasks.start(self._listener.run)
         scheme = "http"
         if self._certificate is not None:
@@ -193,7 +214,9 @@ class Daemon:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._contained, self._shelf.look_at_all)
             tasks.start_soon(self._contained, self._knowledge.look_for_models)
+            tasks.start_soon(self._contained, self._knowledge.book.load)
         self._known = True
+        self._canaries.look()
         await self._contained(self._show_panel)
         await self._contained(self._preload)
 
@@ -238,6 +261,7 @@ class Daemon:
         before = _names(self._router.catalog)
         await self._shelf.look_at_all()
         await self._knowledge.look_for_models()
+        self._canaries.look()
         catalog = self._router.catalog
         for instance in self._fleet.instances():
             entry = catalog.resolve(instance.model_id) if catalog else None
@@ -273,6 +297,7 @@ class Daemon:
             generation=adapter_for,
             models=lambda: model_cards(self._router, self._fleet),
             control=self._control,
+            builds=self._builds,
             status=self._status,
             reload=partial(self._reloader.reload, "POST /admin/v1/reload"),
             plan=self._plan,
@@ -293,6 +318,7 @@ class Daemon:
         return InstanceTools(
             adapter=ADAPTERS[entry.engine],
             prepare=self._prepare,
+            ended=self._knowledge.care.ended,
             environment=self._environment,
             forget_key=self._options.redactor.discard,
             clean=self._options.redactor.clean,
@@ -319,6 +345,12 @@ class Daemon:
         return child_environment(
             self._options.env, adapter.pass_through_environment, {**adapter.environment, **plan.env, **secret}
         )
+
+    def _builds_changed(self) -> None:
+        """An operator's word: who had given up may try again."""
+        for instance in self._fleet.instances():
+            instance.forgive()
+        self._canaries.look()
 
     def _readiness(self) -> tuple[bool, str]:
         if self._gate.draining:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from engines.contract import EngineAdapter
 from engines.registry import ADAPTERS, adapter_for
+from supervisor.broker.build_care import BuildCare
 from supervisor.broker.launching import Launching
 from supervisor.broker.learned import SCHEMA as LEARNED_SCHEMA
 from supervisor.broker.learned import LearnedMemory
@@ -16,13 +17,16 @@ from supervisor.broker.promised import Holder
 from supervisor.broker.rooms import RoomLimits, Rooms
 from supervisor.broker.seen_devices import SCHEMA as DEVICES_SCHEMA
 from supervisor.broker.seen_devices import SeenDevices
+from supervisor.builds import health
 from supervisor.builds.catalog import Candidate, find_builds
+from supervisor.builds.driver import driver_version
 from supervisor.builds.fingerprint import SCHEMA as FINGERPRINT_SCHEMA
 from supervisor.builds.fingerprint import Fingerprints
 from supervisor.builds.host_mark import host_mark
 from supervisor.builds.inspect import SCHEMA as FACTS_SCHEMA
 from supervisor.builds.inspect import BuildInspector
 from supervisor.builds.shelf import BuildShelf
+from supervisor.builds.standing import QuarantineLimits
 from supervisor.clock import SystemClock
 from supervisor.config.schema import Config
 from supervisor.events import EventBus, NoModels
@@ -54,6 +58,8 @@ class Knowledge:
         learned: what launches have shown of their memory.
         seen: devices that were there.
         nvidia: asks NVIDIA's driver.
+        book: what is held against builds.
+        care: chooses builds, and tells the book how launches ended.
         launching: makes plans; ``holders`` are the models that hold memory meanwhile, none where no daemon runs.
     """
 
@@ -82,8 +88,10 @@ class Knowledge:
         self.learned = LearnedMemory(self._state_file("memory.json", LEARNED_SCHEMA), bus)
         boot = boot_mark(HostFiles(root))
         self.seen = SeenDevices(self._state_file("devices.json", DEVICES_SCHEMA), boot, bus)
+        self.book = self._build_book()
+        self.care = BuildCare(adapter_for, self.shelf, self.book, SystemClock(), bus, self._stable_after)
         rooms = Rooms(self.read_host, self._room_limits, holders, self.learned, self.seen)
-        self.launching = Launching(ADAPTERS, self.shelf, rooms, lambda: self._config.concessions, bus)
+        self.launching = Launching(ADAPTERS, self.shelf, rooms, lambda: self._config.concessions, bus, self.care)
 
     def use(self, config: Config) -> None:
         """Look by another config from now on."""
@@ -122,6 +130,29 @@ class Knowledge:
         if self._mark is not None:
             spec = replace(spec, env={**spec.env, MARK_VARIABLE: self._mark})
         return await run_command(spec, limit_seconds)
+
+    def _build_book(self) -> health.BuildBook:
+        """Without a state folder of one's own, what the daemon's file says is read, and nothing is written."""
+        folder = self._config.state_dir if self._state is None else self._state
+        return health.BuildBook(
+            JsonFile(folder / health.FILE_NAME, health.SCHEMA),
+            SystemClock(),
+            self._bus,
+            self._quarantine_limits,
+            partial(driver_version, self._root),
+            read_only=self._state is None,
+        )
+
+    def _quarantine_limits(self) -> QuarantineLimits:
+        limits = self._config.supervision.quarantine
+        return QuarantineLimits(limits.strikes, limits.window, limits.cooldown)
+
+    def idle_check(self) -> float | None:
+        """Idle seconds after which a build that was never tried is; None: it is not."""
+        return self._config.supervision.quarantine.idle_check or None
+
+    def _stable_after(self) -> float:
+        return self._config.supervision.restart.stable_after
 
     def _candidates(self, adapter: EngineAdapter) -> tuple[Candidate, ...]:
         return find_builds(self._config.engines[adapter.kind], adapter, self._env)

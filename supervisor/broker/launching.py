@@ -8,11 +8,11 @@ from dataclasses import replace
 import anyio.to_thread
 
 from engines.contract import EngineAdapter, EngineKind, LaunchPlan
+from supervisor.broker.build_care import BuildCare
 from supervisor.broker.rooms import Rooms
 from supervisor.builds.inspect import FoundBuild
-from supervisor.builds.selection import Selection, choose
 from supervisor.builds.shelf import BuildShelf
-from supervisor.errors import ModelError, PlanError
+from supervisor.errors import ModelError
 from supervisor.events import EventBus, PlanMade, PlanWarning
 from supervisor.models.catalog import ModelEntry
 from supervisor.planning.device_loss import told_of, without_lost
@@ -30,12 +30,14 @@ class Launching:
         rooms: Rooms,
         concessions: Callable[[], tuple[str, ...]],
         bus: EventBus,
+        care: BuildCare,
     ) -> None:
         self._adapters = adapters
         self._shelf = shelf
         self._rooms = rooms
         self._concessions = concessions
         self._bus = bus
+        self._care = care
 
     async def prepare(self, entry: ModelEntry) -> LaunchPlan:
         """A plan that fits, published with its reasons.
@@ -51,6 +53,7 @@ class Launching:
             raise does_not_fit(plan)
         choices = tuple((choice.choice, choice.value, choice.reason) for choice in plan.rationale)
         self._bus.publish(PlanMade(entry.id, plan.build, choices))
+        self._care.began(entry, plan)
         return plan
 
     async def plan(self, entry: ModelEntry) -> LaunchPlan:
@@ -62,10 +65,29 @@ class Launching:
         """
         if entry.metadata is None:
             raise ModelError("model_broken", f"model {entry.id!r} can't be served: {entry.broken}", model=entry.id)
+        await self._care.load()
         builds = await self._shelf.look(entry.engine)
+        while True:
+            selection = self._care.select(entry, builds)
+            build = selection.build
+            if build is None:
+                raise self._care.refusal(entry, builds, selection)
+            plan = await self.plan_on(entry, build, self._care.why(entry, selection, build))
+            # A search takes a while, in which something may have been found out about the build.
+            if self._care.select(entry, builds).build is build:
+                said = () if selection.warning is None else (selection.warning,)
+                return replace(plan, warnings=(*plan.warnings, *said))
+
+    async def plan_on(self, entry: ModelEntry, build: FoundBuild, why: str = "to be tried") -> LaunchPlan:
+        """The plan for a launch with this very build, whatever is held against it; ``why`` goes into the rationale.
+
+        Raises:
+            PlanError: ``setting_refused``.
+            ModelError: ``model_broken``.
+        """
+        if entry.metadata is None:
+            raise ModelError("model_broken", f"model {entry.id!r} can't be served: {entry.broken}", model=entry.id)
         reading = await self._rooms.read()
-        selection = choose(builds, entry.build)
-        build = _chosen(entry, selection)
         lost = await self._rooms.lost(reading, build)
         build = replace(build, facts=replace(build.facts, devices=self._rooms.usable(build.facts.devices, lost)))
         wish = without_lost(entry.id, _wished_devices(entry), lost, self._rooms.device_lost)
@@ -79,7 +101,7 @@ class Launching:
                 capabilities=entry.serves,
                 launch=settings,
                 defaults=entry.defaults,
-                build=_for_plan(build, selection),
+                build=_for_plan(build, why),
                 host=reading.host,
                 rooms=rooms,
                 concessions=self._concessions(),
@@ -99,22 +121,7 @@ def _wished_devices(entry: ModelEntry) -> tuple[str, ...] | None:
     return wished
 
 
-def _chosen(entry: ModelEntry, selection: Selection) -> FoundBuild:
-    if selection.build is not None:
-        return selection.build
-    reasons = [f"{name}: {reason}" for name, reason in selection.reasons]
-    if not reasons:
-        raise PlanError(
-            "no_build",
-            f"there is no {entry.engine} build: put its executable on PATH, name it under "
-            f"engines.{entry.engine}.builds, or install the extra `demo` (Linux x86-64).",
-        )
-    raise PlanError("build_unusable", f"no {entry.engine} build can be used. {'; '.join(reasons)}", reasons=reasons)
-
-
-def _for_plan(build: FoundBuild, selection: Selection) -> BuildForPlan:
-    passed = [f"{name}: {reason}" for name, reason in selection.reasons if name != build.name]
-    why = "first in order" if not passed else f"first that can be used ({'; '.join(passed)})"
+def _for_plan(build: FoundBuild, why: str) -> BuildForPlan:
     return BuildForPlan(
         name=build.name,
         fingerprint=build.fingerprint or "",

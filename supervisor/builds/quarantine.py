@@ -31,6 +31,7 @@ from supervisor.builds.standing import (
     Happening,
     LaunchBegan,
     LaunchEnded,
+    LaunchesExcused,
     LaunchGood,
     LaunchReady,
     ModelMark,
@@ -68,8 +69,8 @@ def after(standing: Standing, happened: Happening, limits: QuarantineLimits) -> 
     match happened:
         case LaunchBegan() | LaunchReady() | LaunchGood():
             return _after_a_start(standing, happened, limits)
-        case LaunchEnded():
-            return _ended(standing, happened, limits)
+        case LaunchEnded() | LaunchesExcused():
+            return _after_an_end(standing, happened, limits)
         case CanaryLived():
             return _canary_lived(standing, happened.at, limits)
         case CanaryDied():
@@ -139,8 +140,16 @@ def _after_a_start(
     if isinstance(happened, LaunchBegan):
         return _began(standing, happened.at, happened.model, limits)
     if isinstance(happened, LaunchReady):
-        return _settled(replace(standing, pairs=_without(standing.pairs, happened.model)))
+        # What has loaded a real model needs no tiny one.
+        return _settled(replace(standing, checked=True, pairs=_without(standing.pairs, happened.model)))
     return _good(standing, happened)
+
+
+def _after_an_end(standing: Standing, happened: LaunchEnded | LaunchesExcused, limits: QuarantineLimits) -> Standing:
+    if isinstance(happened, LaunchEnded):
+        return _ended(standing, happened, limits)
+    kept = tuple(strike for strike in standing.strikes if strike.launch not in happened.launches)
+    return _settled(_with_only(standing, kept, limits))
 
 
 def _ended(standing: Standing, ended: LaunchEnded, limits: QuarantineLimits) -> Standing:
@@ -150,7 +159,7 @@ def _ended(standing: Standing, ended: LaunchEnded, limits: QuarantineLimits) -> 
     verdict = ended.verdict
     if verdict is None:
         return standing
-    strike = Strike(ended.at, verdict.kind.value, ended.model.model, verdict.why, ended.log)
+    strike = Strike(ended.at, verdict.kind.value, ended.model.model, verdict.why, ended.log, ended.launch)
     hold = set_aside_until(verdict)
     if hold is not None:
         return _set_aside(standing, (strike,), hold, f"it can't run on this machine: {verdict.why}", ended.at)
@@ -216,14 +225,20 @@ def _canary_lived(standing: Standing, at: float, limits: QuarantineLimits) -> St
     acquitted = {crash for pair in standing.in_question for crash in pair.crashes}
     strikes = tuple(strike for strike in standing.strikes if strike not in acquitted)
     pairs = tuple(replace(pair, set_aside=at) if pair.in_question else pair for pair in standing.pairs)
-    lifted = len(strikes) < min(limits.strikes, len(standing.strikes)) and standing.until is Until.COOLDOWN
     due = is_due(standing, at, limits)
-    standing = replace(standing, strikes=strikes, pairs=pairs, checked=True)
+    standing = replace(_with_only(standing, strikes, limits), pairs=pairs, checked=True)
     if due:
         return _to_probation(standing, "its cool-down is over, and it loaded a tiny model of ours")
-    if lifted:
-        standing = replace(standing, health=BuildHealth.USABLE, since=None, until=None, reason=None)
     return _settled(standing)
+
+
+def _with_only(standing: Standing, strikes: tuple[Strike, ...], limits: QuarantineLimits) -> Standing:
+    """Some strikes were taken back: it is no longer set aside if too few are left, and nothing else holds it."""
+    lifted = len(strikes) < min(limits.strikes, len(standing.strikes)) and standing.until is Until.COOLDOWN
+    standing = replace(standing, strikes=strikes)
+    if not lifted:
+        return standing
+    return replace(standing, health=BuildHealth.USABLE, since=None, until=None, reason=None)
 
 
 def _canary_died(standing: Standing, died: CanaryDied) -> Standing:

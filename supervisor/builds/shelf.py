@@ -45,6 +45,10 @@ class BuildShelf:
         """All builds of the last look, in order of preference within each engine."""
         return tuple(build for kind in self._candidates for build in self._found.get(kind, ()))
 
+    def of(self, kind: EngineKind) -> tuple[FoundBuild, ...]:
+        """One engine's builds of the last look, in order of preference."""
+        return self._found.get(kind, ())
+
     async def look(self, kind: EngineKind) -> tuple[FoundBuild, ...]:
         """Look again: cheap while no file has changed, since facts are kept by fingerprint."""
         candidates = tuple(self._candidates[kind]())

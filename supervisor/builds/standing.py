@@ -42,14 +42,23 @@ class QuarantineLimits:
 
 @dataclass(frozen=True, slots=True)
 class BuildKey:
-    """What a build's standing holds for: other bytes, another driver or other devices begin anew."""
+    """What a build's standing holds for: other bytes, another driver or other devices begin anew.
+
+    ``env`` is a mark of the build's own variables: with others it loads other libraries.
+    """
 
     fingerprint: str
+    env: str
     driver: str
     devices: str
 
+    @property
+    def of_bytes(self) -> str:
+        """The beginning that keys of the same bytes share."""
+        return f"{self.fingerprint}|{self.env}|"
+
     def __str__(self) -> str:
-        return f"{self.fingerprint}|{self.driver}|{self.devices}"
+        return f"{self.of_bytes}{self.driver}|{self.devices}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +71,17 @@ class ModelMark:
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One failure that is held against a build; ``model`` is None for the canary, ``log`` its last lines."""
+    """One failure that is held against a build; ``model`` is None for the canary, ``log`` its last lines.
+
+    ``launch``: the launch's id, so that it can be taken back.
+    """
 
     at: float
     kind: str
     model: str | None
     why: str
     log: tuple[str, ...] = ()
+    launch: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +177,15 @@ class LaunchEnded:
     was_ready: bool
     log: tuple[str, ...] = ()
     can_check: bool = True
+    launch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchesExcused:
+    """Launches had ended for a request's fault, as was found out afterwards: they strike nobody."""
+
+    at: float
+    launches: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +219,15 @@ class OperatorClear:
 
 
 Happening = (
-    LaunchBegan | LaunchReady | LaunchGood | LaunchEnded | CanaryLived | CanaryDied | CooldownOver | OperatorClear
+    LaunchBegan
+    | LaunchReady
+    | LaunchGood
+    | LaunchEnded
+    | LaunchesExcused
+    | CanaryLived
+    | CanaryDied
+    | CooldownOver
+    | OperatorClear
 )
 
 

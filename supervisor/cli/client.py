@@ -63,12 +63,15 @@ class DaemonClient:
         Raises:
             DaemonError: nobody there, refused, or not an answer of Enginehouse.
         """
-        with self._opened(path, {"Accept": "application/json"}, _TIMEOUT_SECONDS) as response:
-            body = response.read()
-        try:
-            return json.loads(body)
-        except ValueError as error:
-            raise self._not_ours(f"its answer to {path} is no JSON") from error
+        return self._asked(path, "GET")
+
+    def post(self, path: str) -> Any:
+        """The JSON answer of ``POST path`` without a body.
+
+        Raises:
+            DaemonError: as ``get``.
+        """
+        return self._asked(path, "POST")
 
     def events(self, after: int | None) -> Iterator[StreamedEvent]:
         """Events as they come, kept ones after ``after`` first, until the daemon ends the stream.
@@ -84,15 +87,23 @@ class DaemonClient:
                 raise self._not_ours("it gave no event stream")
             yield from _parse_events(response)
 
+    def _asked(self, path: str, method: str) -> Any:
+        with self._opened(path, {"Accept": "application/json"}, _TIMEOUT_SECONDS, method) as response:
+            body = response.read()
+        try:
+            return json.loads(body)
+        except ValueError as error:
+            raise self._not_ours(f"its answer to {path} is no JSON") from error
+
     @contextlib.contextmanager
     def _opened(
-        self, path: str, headers: Mapping[str, str], timeout_seconds: float
+        self, path: str, headers: Mapping[str, str], timeout_seconds: float, method: str = "GET"
     ) -> Iterator[http.client.HTTPResponse]:
         # Proxies of the environment are not asked: the daemon is on this machine or on the home network.
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=timeout_seconds)
         try:
-            connection.request("GET", self._prefix + path, headers={**self._headers, **headers})
+            connection.request(method, self._prefix + path, headers={**self._headers, **headers})
             # Closed by itself: after `Connection: close` the answer holds the socket, not the connection.
             with connection.getresponse() as response:
                 if response.status != http.HTTPStatus.OK:

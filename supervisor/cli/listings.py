@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 from supervisor.cli.client import DaemonClient, DaemonError, StreamedEvent
 from supervisor.cli.output import Column, plain, print_json, print_rich, table, wants_json
@@ -19,6 +20,7 @@ Offline = Callable[[], Rows]
 """Gives the rows without a daemon, from the config and the state folder."""
 
 _STATUS = "/admin/v1/status"
+_CHANGED = {"clear": "Cleared", "pin": "Pinned", "unpin": "No longer pinned"}
 
 _MODEL_COLUMNS = (
     plain("model", "id"),
@@ -30,7 +32,8 @@ _BUILD_COLUMNS = (
     plain("build", "name"),
     plain("engine", "engine"),
     plain("version", "version"),
-    plain("health", "health"),
+    Column("health", lambda row: f"{row.get('health') or '-'}{', pinned' if row.get('pinned') else ''}"),
+    Column("strikes", lambda row: str(len(row.get("strikes") or []))),
     plain("devices", "devices"),
     plain("reason", "reason"),
 )
@@ -93,6 +96,23 @@ def inspect_build(client: DaemonClient, name: str, *, as_json: bool, offline: Of
     else:
         facts = [{"fact": key, "value": value} for key, value in found[0].items()]
         print_rich(table(f"Build {name}", (plain("", "fact"), plain("", "value")), facts))
+    return 0
+
+
+def change_build(
+    client: DaemonClient, name: str, change: str, *, as_json: bool, offline: Callable[[], dict[str, Any]] | None
+) -> int:
+    """Clear, pin or unpin a build, with the daemon or, where none listens, by ``offline``; shows its row."""
+    try:
+        row = client.post(f"/admin/v1/builds/{quote(name)}/{change}")
+    except DaemonError as error:
+        if offline is None or error.code != "daemon_unreachable":
+            raise
+        row = offline()
+    if wants_json(asked=as_json):
+        print_json(row)
+    else:
+        print_rich(table(_CHANGED[change], _BUILD_COLUMNS, [row]))
     return 0
 
 

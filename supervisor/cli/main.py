@@ -20,6 +20,7 @@ from supervisor.errors import ConfigError, SupervisorError
 
 if TYPE_CHECKING:
     from supervisor.cli.client import DaemonClient
+    from supervisor.cli.offline import BuildChange
     from supervisor.cli.probe import ProbedDevice
 
 EXIT_NO = 1
@@ -34,6 +35,7 @@ HostOption = Annotated[str | None, typer.Option("--host", help="IP address to li
 PortOption = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="TCP port; 0 takes a free one.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, also on a terminal.")]
 RootOption = Annotated[Path, typer.Option("--root", help="Folder that stands for / when the machine is read.")]
+BuildArgument = Annotated[str, typer.Argument(help="A build's name or fingerprint, or the beginning of one.")]
 UrlOption = Annotated[str, typer.Option("--url", envvar="ENGINEHOUSE_URL", help="Address of the running daemon.")]
 TokenOption = Annotated[
     Path | None,
@@ -84,6 +86,8 @@ def build_app() -> typer.Typer:
     builds = typer.Typer(name="builds", help="Builds of the running daemon.", **plain)
     builds.command("list")(builds_list)
     builds.command("inspect")(builds_inspect)
+    builds.command("clear")(builds_clear)
+    builds.command("pin")(builds_pin)
     app.add_typer(models)
     app.add_typer(builds)
     return app
@@ -229,7 +233,7 @@ def builds_list(
 
 
 def builds_inspect(
-    build: Annotated[str, typer.Argument(help="A build's name or fingerprint, or the beginning of one.")],
+    build: BuildArgument,
     as_json: JsonOption = False,
     url: UrlOption = _URL,
     token_file: TokenOption = None,
@@ -244,6 +248,38 @@ def builds_inspect(
             _client(url, token_file), build, as_json=as_json, offline=build_rows(config) if url == _URL else None
         )
     )
+
+
+def builds_clear(
+    build: BuildArgument,
+    as_json: JsonOption = False,
+    url: UrlOption = _URL,
+    token_file: TokenOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Forget what is held against a build, so that it is used again."""
+    raise typer.Exit(_change_build(build, "clear", as_json, (url, token_file, config)))
+
+
+def builds_pin(
+    build: BuildArgument,
+    off: Annotated[bool, typer.Option("--off", help="Prefer it no longer.")] = False,
+    as_json: JsonOption = False,
+    url: UrlOption = _URL,
+    token_file: TokenOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Prefer a build for its engine, also while it is set aside; kept in the state folder until `--off`."""
+    raise typer.Exit(_change_build(build, "unpin" if off else "pin", as_json, (url, token_file, config)))
+
+
+def _change_build(build: str, change: BuildChange, as_json: bool, where: tuple[str, Path | None, Path | None]) -> int:
+    from supervisor.cli.listings import change_build  # noqa: PLC0415  as the file says
+    from supervisor.cli.offline import change_build as change_offline  # noqa: PLC0415  as the file says
+
+    url, token_file, config = where
+    offline = change_offline(config, build, change) if url == _URL else None
+    return change_build(_client(url, token_file), build, change, as_json=as_json, offline=offline)
 
 
 def status(as_json: JsonOption = False, url: UrlOption = _URL, token_file: TokenOption = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -16,10 +16,12 @@ from supervisor.cli.serve import load
 from supervisor.clock import SystemClock
 from supervisor.config.schema import Config
 from supervisor.events import EventBus
-from supervisor.gateway.status_document import build_row, model_row, plan_document
+from supervisor.gateway.build_control import BuildControl
+from supervisor.gateway.status_document import model_row, plan_document
 from supervisor.storage import StateLock
 
 Rows = list[dict[str, Any]]
+BuildChange = Literal["clear", "pin", "unpin"]
 T = TypeVar("T")
 
 
@@ -38,10 +40,25 @@ def build_rows(config: Path | None) -> Callable[[], Rows]:
     """Rows of ``builds list``."""
 
     async def read(knowledge: Knowledge) -> Rows:
+        await knowledge.book.load()
         await knowledge.shelf.look_at_all()
-        return [build_row(build) for build in knowledge.shelf.builds()]
+        return BuildControl(knowledge.shelf, knowledge.book, SystemClock()).rows()
 
     return lambda: _locked(load(config, os.environ).config, read)
+
+
+def change_build(config: Path | None, name: str, change: BuildChange) -> Callable[[], dict[str, Any]]:
+    """Clear or pin a build in the state folder, under its lock; gives the build's row as it is then."""
+
+    async def act(knowledge: Knowledge) -> Rows:
+        await knowledge.book.load()
+        await knowledge.shelf.look_at_all()
+        control = BuildControl(knowledge.shelf, knowledge.book, SystemClock())
+        row = control.clear(name) if change == "clear" else control.pin(name, on=change == "pin")
+        await knowledge.book.save()
+        return [row]
+
+    return lambda: _locked(load(config, os.environ).config, act)[0]
 
 
 def ask_devices(config: Config, env: Mapping[str, str]) -> tuple[ProbedDevice, ...]:

@@ -240,10 +240,15 @@ class RestartConfig(Section):
 class QuarantineConfig(Section):
     """When a build is set aside."""
 
-    strikes: Whole = Field(3, ge=1, description="within the window; not used yet", json_schema_extra=LIVE)
-    window: Interval = Field(3600, description="in which strikes are counted; not used yet", json_schema_extra=LIVE)
-    cooldown: Duration = Field(
-        6 * 3600, description="then the build is tried again; not used yet", json_schema_extra=LIVE
+    strikes: Whole = Field(
+        3, ge=1, description="crashes within the window; then it is set aside", json_schema_extra=LIVE
+    )
+    window: Interval = Field(3600, description="in which strikes are counted", json_schema_extra=LIVE)
+    cooldown: Duration = Field(6 * 3600, description="then the build is tried once", json_schema_extra=LIVE)
+    idle_check: Duration = Field(
+        60,
+        description="a build that was never tried is, with a tiny model, after so long without work; 0: not at all",
+        json_schema_extra=LIVE,
     )
 
 

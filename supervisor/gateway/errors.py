@@ -103,6 +103,7 @@ TABLE: Mapping[str, Row] = MappingProxyType(
         "capability_not_served": Row(400, *_BAD),
         # PlanError
         "no_build": Row(503, *_SERVER, retry=Retry.NEVER),
+        "build_not_found": Row(404, *_MISSING),
         "build_unusable": Row(503, *_SERVER, retry=Retry.NEVER),
         "setting_refused": Row(500, *_SERVER, retry=Retry.NEVER),
         "device_lost": Row(503, *_SERVER, retry=Retry.NEVER),

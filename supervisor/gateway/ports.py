@@ -173,6 +173,26 @@ class ModelControl(Protocol):
         ...
 
 
+class BuildControl(Protocol):
+    """An operator's word on builds; each answers with rows as in ``/admin/v1/status``."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All builds."""
+        ...
+
+    def inspect(self, name: str) -> dict[str, Any]:
+        """One of them."""
+        ...
+
+    def clear(self, name: str) -> dict[str, Any]:
+        """Forget what is held against it."""
+        ...
+
+    def pin(self, name: str, *, on: bool) -> dict[str, Any]:
+        """Prefer it for its engine, or no longer."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ModelCard:
     """A row of ``/v1/models``.
@@ -222,6 +242,7 @@ class Ports:
     generation: Callable[[EngineKind], Generation]
     models: Callable[[], Sequence[ModelCard]]
     control: ModelControl
+    builds: BuildControl
     status: Callable[[], dict[str, Any]]
     reload: Callable[[], Awaitable[dict[str, Any]]]
     plan: Callable[[str], Awaitable[dict[str, Any]]]

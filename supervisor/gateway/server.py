@@ -17,6 +17,7 @@ from supervisor.gateway.address import BACKLOG
 from supervisor.gateway.admin_api import AdminApi
 from supervisor.gateway.anthropic_api import AnthropicApi
 from supervisor.gateway.asking import Asking
+from supervisor.gateway.builds_api import BuildsApi
 from supervisor.gateway.chat_forms import Chats
 from supervisor.gateway.conversation import Conversation
 from supervisor.gateway.front_door import front_door
@@ -62,6 +63,7 @@ def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock,
             *UpstreamApi(ports.router, ports.leases, gate, settings).routes(),
             *ModelsApi(ports.models, ports.router.ready).routes(),
             *AdminApi(ports.status, ports.events, ports.control, ports.reload, ports.plan, gate).routes(),
+            *BuildsApi(ports.builds).routes(),
             *HealthApi(ports.readiness, ports.metrics, gate).routes(),
         ]
     )

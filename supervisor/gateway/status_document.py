@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from engines.contract import DeviceListing, LaunchPlan
 from supervisor.broker.broker import Broker
 from supervisor.builds.inspect import FoundBuild
+from supervisor.builds.standing import BuildHealth, Pair, Standing
 from supervisor.clock import Clock
 from supervisor.gateway.ports import ModelCard
 from supervisor.instances.exit_report import ExitReport
@@ -65,7 +66,7 @@ class StatusDocument:
         clock: Clock,
         fleet: Fleet,
         broker: Broker,
-        builds: Callable[[], Sequence[FoundBuild]],
+        builds: Callable[[], list[dict[str, Any]]],
         address: Callable[[], str | None],
     ) -> None:
         self._version = version
@@ -84,7 +85,7 @@ class StatusDocument:
             "uptime_seconds": round(self._clock.monotonic() - self._began, 3),
             "address": self._address(),
             "instances": [self.instance(instance) for instance in self._fleet.instances()],
-            "builds": [build_row(build) for build in self._builds()],
+            "builds": self._builds(),
             "ledger": {},
             "queue": {"waiting": len(tickets), "tickets": tickets},
             "peers": [],
@@ -132,8 +133,8 @@ def _last_exit(report: ExitReport | None) -> dict[str, Any] | None:
     }
 
 
-def build_row(build: FoundBuild) -> dict[str, Any]:
-    """One build's row."""
+def build_row(build: FoundBuild, standing: Standing, *, pinned: bool = False) -> dict[str, Any]:
+    """One build's row; one that can't even say its version counts as set aside, whatever else is known of it."""
     devices = build.facts.devices
     return {
         "name": build.name,
@@ -142,9 +143,22 @@ def build_row(build: FoundBuild) -> dict[str, Any]:
         "version": build.facts.version,
         "fingerprint": build.fingerprint,
         "devices": None if devices is None else [_device_name(device) for device in devices],
-        "health": "usable",
-        "strikes": [],
-        "reason": build.problem,
+        "pinned": pinned,
+        "health": BuildHealth.QUARANTINED.value if build.problem else standing.health.value,
+        "strikes": [{**asdict(strike), "at": _time(strike.at)} for strike in standing.all_strikes],
+        "reason": build.problem or standing.reason,
+        "until": standing.until.value if standing.until else None,
+        "since": None if standing.since is None else _time(standing.since),
+        "set_aside_for": [_pair_row(pair) for pair in standing.pairs if pair.set_aside is not None],
+    }
+
+
+def _pair_row(pair: Pair) -> dict[str, Any]:
+    """A model that a build is not used for."""
+    return {
+        "model": pair.of.model,
+        "since": None if pair.set_aside is None else _time(pair.set_aside),
+        "strikes": [{**asdict(crash), "at": _time(crash.at)} for crash in pair.crashes],
     }
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engines.contract import ExitEvidence, LaunchPlan, RunsHere, Verdict
+from supervisor.errors import InstanceError, SupervisorError
 from supervisor.processes.held_memory import Resident
 
 Phase = Literal["starting", "ready", "stopping"]
@@ -26,7 +27,7 @@ LOG_LINES = 40
 
 @dataclass(frozen=True, slots=True)
 class ExitReport:
-    """One ended launch; ``planned`` when we had asked for the stop.
+    """One ended launch; ``planned`` when we had asked for the stop, ``by_itself`` when we had not ended it.
 
     ``blamed_on_request``: a request that was on it had been on another crash: this one counts against nobody else.
     ``memory``: what it held when it was last seen.
@@ -42,6 +43,7 @@ class ExitReport:
     ready_for: float | None
     blamed_on_request: bool = False
     memory: Resident | None = None
+    by_itself: bool = True
 
     @property
     def may_be_a_requests(self) -> bool:
@@ -59,6 +61,15 @@ class ExitReport:
         if self.signal is not None:
             return f"signal {self.signal}"
         return "no start" if self.exit_code is None else f"exit code {self.exit_code}"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchEnd:
+    """One ended launch by its id, and the launches that a request is to blame for, as this end tells."""
+
+    launch: str
+    report: ExitReport
+    excused: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,4 +121,16 @@ def explain(plan: LaunchPlan, ending: Ending) -> ExitReport:
         at=ending.at,
         ready_for=ending.ready_for,
         memory=ending.memory,
+        by_itself=not ending.stopped_by_supervisor,
     )
+
+
+def failure_of(model_id: str, report: ExitReport, stalled: InstanceError | None) -> SupervisorError:
+    """What is said of it to whoever waits; ``stalled``: why its load was given up, if it was."""
+    verdict = report.verdict
+    facts = {"kind": verdict.kind.value, "blames": verdict.blames.value, "log": list(report.log[-10:])}
+    if stalled is not None:
+        return InstanceError(stalled.code, f"{model_id}: {stalled.message}", **facts)
+    if report.phase == "starting":
+        return InstanceError("start_failed", f"{model_id} did not start ({report.ending}): {verdict.why}", **facts)
+    return InstanceError("instance_failed", f"{model_id} ended ({report.ending}): {verdict.why}", **facts)

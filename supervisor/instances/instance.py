@@ -16,14 +16,14 @@ from engines.contract import LaunchPlan
 from engines.declared import DeclaredMemory
 from supervisor.errors import AdmissionError, InstanceError, SupervisorError
 from supervisor.events import InstanceChanged, InternalError, LaunchExited
-from supervisor.instances.attempt import Attempt, AttemptTools
+from supervisor.instances.attempt import Attempt
 from supervisor.instances.awaited import Awaited
-from supervisor.instances.exit_report import ExitReport
+from supervisor.instances.exit_report import ExitReport, LaunchEnd, failure_of
 from supervisor.instances.launch import Launch
 from supervisor.instances.lifecycle import InstanceState, Trigger, advance
 from supervisor.instances.pool_memory import PoolMemory, pool_memory
 from supervisor.instances.restart_policy import RestartDecision, after_exit, after_request_crash
-from supervisor.instances.tools import InstanceLimits, InstanceTools
+from supervisor.instances.tools import InstanceLimits, InstanceTools, attempt_tools
 from supervisor.models.catalog import ModelEntry
 
 _STATE, _DO = InstanceState, Trigger
@@ -195,7 +195,7 @@ class Instance:
             await self._until_wanted()
             self._draining = False
             self._move("wanted", _DO.START)
-            await self._launch_once()
+            await self._launch()
             while self.state is _STATE.BACKOFF:
                 await self._back_off()
 
@@ -211,10 +211,17 @@ class Instance:
             await self._wake.wait()
         self._stop = anyio.Event()  # whoever wanted it came after whoever stopped it
 
+    async def _launch(self) -> None:
+        """Launch, and again at once as long as another build is there to be tried."""
+        while self.state is _STATE.STARTING:
+            await self._launch_once()
+
     async def _launch_once(self) -> None:
         """STARTING to STOPPED, BACKOFF or FAILED; a fault of our own ends this launch, not the daemon."""
         self._load_began = self._tools.clock.monotonic()
-        attempt = self._attempt = Attempt(self.entry, self._attempt_tools(), self.generation + 1)
+        attempt = self._attempt = Attempt(
+            self.entry, attempt_tools(self.id, self._tools, self.limits), self.generation + 1
+        )
         try:
             self.plan = await attempt.prepare(self._stop)
             if self.plan is None:
@@ -230,25 +237,6 @@ class Instance:
             self._give_up(failure, self.limits.restart.longest)
         else:
             self._ended(report, attempt)
-
-    def _attempt_tools(self) -> AttemptTools:
-        tools, limits = self._tools, self.limits
-        return AttemptTools(
-            instance_id=self.id,
-            adapter=tools.adapter,
-            prepare=tools.prepare,
-            environment=tools.environment,
-            forget_key=tools.forget_key,
-            clean=tools.clean,
-            runtime_dir=tools.runtime_dir,
-            clock=tools.clock,
-            bus=tools.bus,
-            stall_timeout=limits.stall_timeout,
-            stop_grace=limits.stop_grace,
-            flush=tools.flush,
-            log=tools.log,
-            records=tools.records,
-        )
 
     def _became_ready(self, launch: Launch) -> None:
         self.launch = launch
@@ -276,13 +264,19 @@ class Instance:
         self.launch = None
         self.last_exit = report
         self._publish_exit(report, attempt.launch_id)
+        other_build = self.plan is not None and self._tools.ended(
+            self.entry, self.plan, LaunchEnd(attempt.launch_id, report, blamed)
+        )
         if self.state is _STATE.STOPPING:
             self._after_stop()
             self._move("stopped", _DO.EXITED)
             return
+        if other_build:
+            self._fall_back(report)
+            return
         now = self._tools.clock.monotonic()
         decision = self._decide(report, attempt.launch_id, blamed, now)
-        error = _failure(self.entry, report, attempt.stalled)
+        error = failure_of(self.entry.id, report, attempt.stalled)
         if report.hopeless:
             error.facts["hopeless"] = True
             self._give_up(error, _HOPELESS_SECONDS)
@@ -312,6 +306,16 @@ class Instance:
         self._failed_at = {launch: at for launch, at in self._failed_at.items() if at in decision.failures}
         return decision
 
+    def _fall_back(self, report: ExitReport) -> None:
+        """The next launch is with another build: at once, as the first of its kind, for whoever waits."""
+        why = f"{report.ending}: {report.verdict.why}; this build is not used again"
+        if self.state is _STATE.STARTING:
+            self._move(why, _DO.EXITED, _DO.RETRY)
+            return
+        self._retry_at = self._tools.clock.monotonic()
+        self._wanted = False
+        self._move(why, _DO.EXITED)
+
     def _give_up(self, error: SupervisorError, retry_in: float) -> None:
         """From whatever it was running as to FAILED in one step; whoever waits is told why."""
         self.launch = None
@@ -335,7 +339,7 @@ class Instance:
             self._move(reason, _DO.STOP)
             return
         self._move("another try", _DO.RETRY)
-        await self._launch_once()
+        await self._launch()
 
     def _publish_exit(self, report: ExitReport, launch_id: str) -> None:
         verdict = report.verdict
@@ -388,13 +392,3 @@ class Instance:
         finally:
             self._waiting.remove(awaited)
         return awaited.reached or self.state
-
-
-def _failure(entry: ModelEntry, report: ExitReport, stalled: InstanceError | None) -> SupervisorError:
-    verdict = report.verdict
-    facts = {"kind": verdict.kind.value, "blames": verdict.blames.value, "log": list(report.log[-10:])}
-    if stalled is not None:
-        return InstanceError(stalled.code, f"{entry.id}: {stalled.message}", **facts)
-    if report.phase == "starting":
-        return InstanceError("start_failed", f"{entry.id} did not start ({report.ending}): {verdict.why}", **facts)
-    return InstanceError("instance_failed", f"{entry.id} ended ({report.ending}): {verdict.why}", **facts)

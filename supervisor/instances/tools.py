@@ -11,7 +11,8 @@ from engines.contract import EngineAdapter, LaunchPlan
 from supervisor.clock import Clock
 from supervisor.config.schema import SupervisionConfig
 from supervisor.events import EventBus
-from supervisor.instances.attempt import Flush
+from supervisor.instances.attempt import AttemptTools, Flush
+from supervisor.instances.exit_report import LaunchEnd
 from supervisor.instances.launch import Launch
 from supervisor.instances.restart_policy import RestartLimits
 from supervisor.models.catalog import ModelEntry
@@ -48,6 +49,11 @@ def nobody_blamed(_model: str, _launch: str) -> frozenset[str]:
     return frozenset()
 
 
+def no_other_build(_entry: ModelEntry, _plan: LaunchPlan, _end: LaunchEnd) -> bool:
+    """Whatever ended it, the next launch is like this one."""
+    return False
+
+
 async def no_flush(_launch: Launch) -> None:
     """Nothing to save."""
 
@@ -64,6 +70,7 @@ class InstanceTools:
         runtime_dir: where sockets go.
         changed: called in the same sync step as each change of state.
         log: the model's log on disk.
+        ended: told how a launch ended; whether the next one begins at once, with another build than this one's.
         flush: awaited, within a bound, before a READY engine is told to stop.
         records: where launches are written down, for a daemon that comes after a crash.
         crashed: told of a model's launch that ended unasked while it served, before its leases are broken; answers with
@@ -80,6 +87,27 @@ class InstanceTools:
     bus: EventBus
     changed: Callable[[Instance], None]
     log: LogFile
+    ended: Callable[[ModelEntry, LaunchPlan, LaunchEnd], bool] = no_other_build
     flush: Flush = no_flush
     records: LaunchRecords = field(default_factory=LaunchRecords)
     crashed: Callable[[str, str], frozenset[str]] = nobody_blamed
+
+
+def attempt_tools(instance_id: str, tools: InstanceTools, limits: InstanceLimits) -> AttemptTools:
+    """What one launch of the instance needs of them."""
+    return AttemptTools(
+        instance_id=instance_id,
+        adapter=tools.adapter,
+        prepare=tools.prepare,
+        environment=tools.environment,
+        forget_key=tools.forget_key,
+        clean=tools.clean,
+        runtime_dir=tools.runtime_dir,
+        clock=tools.clock,
+        bus=tools.bus,
+        stall_timeout=limits.stall_timeout,
+        stop_grace=limits.stop_grace,
+        flush=tools.flush,
+        log=tools.log,
+        records=tools.records,
+    )

@@ -238,6 +238,33 @@ class FakeControl:
         return {"model": name, "state": state}
 
 
+class FakeBuildControl:
+    """One build, and what an operator did to it."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The one."""
+        return [{"name": "fake"}]
+
+    def inspect(self, name: str) -> dict[str, Any]:
+        """Remember."""
+        return self._do("inspect", name)
+
+    def clear(self, name: str) -> dict[str, Any]:
+        """Remember."""
+        return self._do("clear", name)
+
+    def pin(self, name: str, *, on: bool) -> dict[str, Any]:
+        """Remember."""
+        return self._do("pin" if on else "unpin", name)
+
+    def _do(self, what: str, name: str) -> dict[str, Any]:
+        self.told.append((what, name))
+        return {"name": name}
+
+
 class FakeEvents:
     """An event stream that says what it was asked, then waits."""
 
@@ -340,6 +367,7 @@ async def running_gateway(
             generation=lambda _kind: generation,
             models=lambda: cards,
             control=control,
+            builds=FakeBuildControl(),
             status=lambda: {"version": "0", "path": Path("/x")},
             reload=_reload,
             plan=_plan,

@@ -174,8 +174,9 @@ def test_a_request_that_crashes_it_again_and_again(tmp_path: Path) -> None:
 def test_that_crashes_under_every_request(tmp_path: Path) -> None:
     """An engine that dies under whatever it is asked is to blame itself: it is not restarted for ever."""
     models = {"m": {"file": str(tiny_model(tmp_path, die="prefill", signal="SIGSEGV"))}}
-    restart = {"restart": {"initial": "50ms", "max": "50ms", "budget": 2}}
-    config = daemon_config(fake_build(tmp_path), models=models, supervision=restart)
+    # The build's own strikes are not what this is about.
+    limits = {"restart": {"initial": "50ms", "max": "50ms", "budget": 2}, "quarantine": {"strikes": 100}}
+    config = daemon_config(fake_build(tmp_path), models=models, supervision=limits)
     with running_daemon_sync(tmp_path, config) as daemon:
         answers = [ask(daemon, CHAT, chat_body("m", f"number {number}")) for number in range(6)]
         codes = [answer.error["code"] for answer in answers]

@@ -18,6 +18,7 @@ from supervisor.builds.standing import (
     CooldownOver,
     LaunchBegan,
     LaunchEnded,
+    LaunchesExcused,
     LaunchGood,
     LaunchReady,
     ModelMark,
@@ -188,10 +189,21 @@ def test_a_canary_acquits_a_build_that_one_model_had_set_aside() -> None:
     assert advice(acquitted, OTHER, 5, LIMITS).refused is None
 
 
+def test_crashes_that_a_request_is_to_blame_for_are_taken_back() -> None:
+    """The first of them looked like the build's fault, and may have set it aside."""
+    first = ended(0, CRASH, ready=True, launch="a")
+    others = [ended(at, CRASH, ready=True, launch=f"b{at}") for at in (1, 2)]
+    excused = LaunchesExcused(9, frozenset({"a", "c"}))
+    assert told(first, excused) == Standing()
+    assert told(first, *others).health is BuildHealth.QUARANTINED
+    lifted = told(first, *others, excused)
+    assert (lifted.health, len(lifted.strikes)) == (BuildHealth.SUSPECT, 2)
+
+
 def test_a_launch_that_becomes_ready_takes_its_pair_out_of_question() -> None:
     """The model loads after all: the two starts before had another cause."""
     standing = told(ended(0, SILENT), ended(5, SILENT), LaunchReady(9, M))
-    assert standing == Standing()
+    assert standing == Standing(checked=True), "and the build needs no canary"
 
 
 def test_an_operator_clears_everything() -> None:

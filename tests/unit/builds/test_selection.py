@@ -1,10 +1,12 @@
 """Which build is taken, and what is said of the others."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from engines.contract import BuildFacts, DeviceListing, EngineKind
 from supervisor.builds.inspect import FoundBuild
 from supervisor.builds.selection import choose
+from supervisor.builds.standing import GOOD, Advice
 
 
 def _build(
@@ -65,3 +67,37 @@ def test_a_build_that_did_not_list_its_devices_is_the_last_resort() -> None:
     assert selection.build is _MUTE
     assert [name for name, _reason in selection.reasons] == ["cpu"]
     assert choose([_MUTE, _CUDA]).build is _MUTE
+
+
+def _advice(**held: Advice) -> Callable[[FoundBuild], Advice]:
+    return lambda build: held.get(build.name, GOOD)
+
+
+def test_a_build_that_is_set_aside_is_passed_over_with_its_reason() -> None:
+    """And where all are, there is none."""
+    aside = _advice(cpu=Advice(refused="set aside: SIGILL"))
+    assert choose([_CPU, _CUDA], advice=aside).build is _CUDA
+    assert choose([_CPU, _CUDA], advice=aside).reasons == (("cpu", "set aside: SIGILL"),)
+    assert choose([_CPU], advice=aside).build is None
+
+
+def test_a_last_resort_is_taken_where_nothing_else_is_left() -> None:
+    """One in question goes after all others, also after one whose devices are not known."""
+    question = _advice(cpu=Advice(last_resort="in question"), cuda=Advice(last_resort="on trial"))
+    assert choose([_CPU, _MUTE], advice=question).build is _MUTE
+    assert choose([_CPU, _CUDA], advice=question).build is _CPU
+    assert choose([_CUDA, _MUTE], devices=["CUDA0"], advice=question).build is _MUTE
+
+
+def test_a_pin_goes_before_what_is_held_against_a_build_and_says_so() -> None:
+    """The config's pin is the only choice; an operator's is one as long as the build is there."""
+    aside = _advice(cuda=Advice(refused="set aside: SIGILL"))
+    for selection in (
+        choose([_CPU, _CUDA], "cuda", advice=aside),
+        choose([_CPU, _CUDA], preferred="cuda", advice=aside),
+    ):
+        assert selection.build is _CUDA
+        assert "set aside: SIGILL" in str(selection.warning)
+    assert choose([_CPU, _CUDA], preferred="cuda").warning is None
+    assert choose([_CPU, _CUDA], preferred="gone").build is _CPU
+    assert choose([_CPU, _CUDA], "cpu", preferred="cuda").build is _CPU
