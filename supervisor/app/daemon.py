@@ -24,11 +24,12 @@ from engines.contract import EngineAdapter, LaunchPlan
 from engines.registry import ADAPTERS, adapter_for
 from supervisor.app.canaries import canary_watch
 from supervisor.app.knowledge import Knowledge
-from supervisor.broker.admission import QueueLimits
+from supervisor.broker.admission import Policy
 from supervisor.broker.broker import Broker
 from supervisor.broker.crash_book import CrashBook
 from supervisor.broker.memory_watch import MemoryWatch
-from supervisor.broker.promised import holders_of
+from supervisor.broker.rooms import OurEngines
+from supervisor.broker.tickets import QueueLimits
 from supervisor.clock import SystemClock
 from supervisor.config.diff import ConfigDiff
 from supervisor.config.load import LoadedConfig
@@ -129,19 +130,25 @@ class Daemon:
             options.env,
             self._bus,
             config.state_dir,
-            holders=lambda: holders_of(self._fleet.instances()),
+            ours=OurEngines(self._engine_pids, self._held, self._orphans.done.wait),
             mark=self._records.run_mark,
         )
         self._router = self._knowledge.router
         self._shelf = self._knowledge.shelf
         self._launching = self._knowledge.launching
         self._fleet = Fleet(self._instance_tools, InstanceLimits.of(config.supervision))
-        self._broker = Broker(self._fleet, QueueLimits.of(config.broker.queue), self._clock, self._bus)
+        limits, policy = QueueLimits.of(config.broker.queue), Policy.of(config.broker.eviction)
+        self._broker = Broker(self._fleet, self._launching, limits, policy, self._clock, self._bus)
         self._crashes = CrashBook(self._broker.leases_on, self._longest_wait, self._clock, self._bus)
         self._fleet.observe(self._knowledge.care.instance_changed)
         self._fleet.observe(self._broker.instance_changed)
         self._memory = MemoryWatch(
-            self._fleet.instances, self._knowledge.nvidia.read, self._knowledge.learned, self._knowledge.seen, self._bus
+            self._fleet.instances,
+            self._knowledge.nvidia.read,
+            self._knowledge.learned,
+            self._knowledge.seen,
+            self._broker,
+            self._bus,
         )
         self._fleet.observe(self._memory.instance_changed)
         self._canaries = canary_watch(
@@ -162,7 +169,7 @@ class Daemon:
             self._builds.rows,
             lambda: self._address,
         )
-        self._control = ModelControl(self._router, self._fleet, self._status, self._broker.watch)
+        self._control = ModelControl(self._router, self._fleet, self._status, self._broker)
         tls = self._certificate.context if self._certificate is not None else None
         self._listener = Listener(self._build_gateway(), self._bus, options.address.socket, tls)
 
@@ -257,7 +264,7 @@ class Daemon:
         self._door.use(access)
         self._knowledge.use(config)
         self._fleet.use(InstanceLimits.of(config.supervision))
-        self._broker.use(QueueLimits.of(config.broker.queue))
+        self._broker.use(QueueLimits.of(config.broker.queue), Policy.of(config.broker.eviction))
         before = _names(self._router.catalog)
         await self._shelf.look_at_all()
         await self._knowledge.look_for_models()
@@ -317,7 +324,7 @@ class Daemon:
     def _instance_tools(self, entry: ModelEntry, changed: Callable[[Instance], None]) -> InstanceTools:
         return InstanceTools(
             adapter=ADAPTERS[entry.engine],
-            prepare=self._prepare,
+            prepare=self._broker.plan_for,
             ended=self._knowledge.care.ended,
             environment=self._environment,
             forget_key=self._options.redactor.discard,
@@ -331,10 +338,11 @@ class Daemon:
             crashed=self._crashes.crashed,
         )
 
-    async def _prepare(self, entry: ModelEntry) -> LaunchPlan:
-        """Nothing is launched before leftovers are gone: they may hold the memory that the plan counts on."""
-        await self._orphans.done.wait()
-        return await self._launching.prepare(entry)
+    def _held(self, pool: str) -> int:
+        return self._broker.memory.held(pool)
+
+    def _engine_pids(self) -> list[int]:
+        return [instance.pid for instance in self._fleet.instances() if instance.pid is not None]
 
     def _longest_wait(self) -> float:
         return self._reloader.config.broker.queue.max_wait
@@ -359,7 +367,7 @@ class Daemon:
 
     async def _plan(self, model: str) -> dict[str, Any]:
         await self._router.ready()
-        return plan_document(await self._launching.plan(self._router.find(model)))
+        return plan_document(await self._launching.plan(self._router.find(model), self._broker.memory.ledger))
 
     async def _panel(self) -> dict[str, Any]:
         catalog = self._router.catalog

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,7 @@ from supervisor.broker.build_care import BuildCare
 from supervisor.broker.launching import Launching
 from supervisor.broker.learned import SCHEMA as LEARNED_SCHEMA
 from supervisor.broker.learned import LearnedMemory
-from supervisor.broker.promised import Holder
-from supervisor.broker.rooms import RoomLimits, Rooms
+from supervisor.broker.rooms import OurEngines, RoomLimits, Rooms
 from supervisor.broker.seen_devices import SCHEMA as DEVICES_SCHEMA
 from supervisor.broker.seen_devices import SeenDevices
 from supervisor.builds import health
@@ -47,6 +46,7 @@ from supervisor.routing.router import Router
 from supervisor.storage import JsonFile
 
 _ROOT = Path("/")
+_NOBODY = OurEngines()
 
 
 class Knowledge:
@@ -60,7 +60,7 @@ class Knowledge:
         nvidia: asks NVIDIA's driver.
         book: what is held against builds.
         care: chooses builds, and tells the book how launches ended.
-        launching: makes plans; ``holders`` are the models that hold memory meanwhile, none where no daemon runs.
+        launching: makes plans; ``ours`` are the engines that run meanwhile, none where no daemon runs.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Knowledge:
         state: Path | None,
         *,
         root: Path = _ROOT,
-        holders: Callable[[], Sequence[Holder]] = tuple,
+        ours: OurEngines = _NOBODY,
         mark: str | None = None,
     ) -> None:
         """``mark``: what short commands carry in their environment, so that one left behind is found."""
@@ -90,7 +90,7 @@ class Knowledge:
         self.seen = SeenDevices(self._state_file("devices.json", DEVICES_SCHEMA), boot, bus)
         self.book = self._build_book()
         self.care = BuildCare(adapter_for, self.shelf, self.book, SystemClock(), bus, self._stable_after)
-        rooms = Rooms(self.read_host, self._room_limits, holders, self.learned, self.seen)
+        rooms = Rooms(self.read_host, self._room_limits, ours, self.learned, self.seen)
         self.launching = Launching(ADAPTERS, self.shelf, rooms, lambda: self._config.concessions, bus, self.care)
 
     def use(self, config: Config) -> None:

@@ -1,97 +1,365 @@
-"""Who gets a slot now, whether to start the engine, and who is refused. Pure: frozen values in, a decision out.
+"""Who is leased, what is started, who must go for it, who waits and why, and who is refused.
 
-A first version: one queue a model, first come first served, limits by caller and in total.
+Pure: one frozen picture of the world in, one decision out. A request is leased on a ready instance with a free slot;
+else it waits for a slot; else its model is started with the best plan that fits; else idle engines go for it, cheapest
+first; else a smaller plan is taken where the owner prefers that to waiting; else it waits, at most until engines in use
+are drained for it; and what can never fit is refused.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
-from supervisor.config.schema import QueueConfig
+from supervisor.broker.eviction import Resident, choose_victims, evictable, for_pool
+from supervisor.broker.explaining import busy_text, never_text, pinned_text, room_text
+from supervisor.broker.fair_queue import FairState, in_turn
+from supervisor.broker.ledger import Claim, Entry, Ledger
+from supervisor.broker.tickets import Denial, Ticket
+from supervisor.config.schema import EvictionConfig
 
-
-@dataclass(frozen=True, slots=True)
-class Ticket:
-    """A request that waits. Times are monotonic seconds."""
-
-    number: int
-    request_id: str
-    caller: str
-    model_id: str
-    lane: str
-    since: float
+# Nobody knows how long a request of a new model takes; the account is corrected when it ends.
+DEFAULT_SERVICE = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class QueueLimits:
-    """Requests waiting at once, and the longest wait in seconds."""
+class Phase(StrEnum):
+    """What admission may do with an instance."""
 
-    per_caller: int = 16
-    total: int = 64
-    max_wait: float = 120.0
-
-    @classmethod
-    def of(cls, config: QueueConfig) -> QueueLimits:
-        """The limits that a config sets."""
-        return cls(config.per_caller, config.total, config.max_wait)
+    RESTING = "resting"
+    STARTING = "starting"
+    READY = "ready"
+    LEAVING = "leaving"
 
 
 @dataclass(frozen=True, slots=True)
-class Denial:
-    """A refusal with its arithmetic; ``retry_after`` in seconds."""
-
-    code: str
-    why: str
-    retry_after: float
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceView:
-    """What admission needs to know of an instance.
+class Prospect:
+    """What a start of the model would take.
 
     Attributes:
-        accepting: it is READY and takes requests.
-        can_start: asking it to start makes sense now.
-        free_slots: indices not leased, lowest first.
-        failure: why it can't be started, when it can't.
+        claims: of the best plan, made for pools that hold nothing of ours; by pool.
+        conceded: of the best plan that fitted beside the others when it was made; None: there is none.
+        denial: why there is no plan; then the rest says nothing.
+        serial_pools: pools in which only one engine may load at a time.
     """
 
-    accepting: bool
-    can_start: bool
-    free_slots: tuple[int, ...]
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    conceded: Mapping[str, Claim] | None = None
+    denial: Denial | None = None
+    serial_pools: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelView:
+    """One model's instance, as admission sees it.
+
+    Attributes:
+        phase: READY only while it accepts.
+        free_slots: indices not leased, lowest first.
+        can_start: starting it makes sense now.
+        failure: why it can't be started, when it can't.
+        resident: as eviction sees it; None: it holds no memory.
+        prospect: None: not thought about yet.
+        stale: the prospect is old: good enough to keep its place by, not to start or refuse by.
+        service: seconds of a whole instance that its requests are expected to take.
+    """
+
+    model: str
+    instance: str
+    phase: Phase
+    free_slots: tuple[int, ...] = ()
+    can_start: bool = True
     failure: Denial | None = None
+    resident: Resident | None = None
+    prospect: Prospect | None = None
+    stale: bool = False
+    service: float = DEFAULT_SERVICE
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Seconds and preferences of ``broker.eviction``.
+
+    Attributes:
+        min_idle: an engine used less long ago than this is not evicted.
+        swap_after: a request that needs the memory of engines in use waits this long; then they are drained.
+        concede: a smaller plan that fits now is preferred to waiting for engines in use.
+    """
+
+    min_idle: float = 5.0
+    swap_after: float = 10.0
+    concede: bool = False
+
+    @classmethod
+    def of(cls, config: EvictionConfig) -> Policy:
+        """The policy that a config sets."""
+        return cls(config.min_idle, config.swap_after, config.concede)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything that is decided on; queues by model, each in the order of arrival."""
+
+    now: float
+    queues: Mapping[str, Sequence[Ticket]]
+    models: Mapping[str, ModelView]
+    ledger: Ledger = field(default_factory=Ledger)
+    fair: FairState = field(default_factory=FairState)
+    policy: Policy = field(default_factory=Policy)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A lease: the ticket gets the slot, and its caller's account is charged ``estimate``; None: no slot is needed."""
+
+    ticket: Ticket
+    slot: int | None
+    estimate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A launch to begin, with the claims to reserve in the same step; ``conceded``: with the smaller plan."""
+
+    model: str
+    claims: Mapping[str, Claim]
+    conceded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """An engine to stop, idle or (``drain``) once its leases have ended; ``beneficiary``: for which model."""
+
+    model: str
+    why: str
+    drain: bool = False
+    beneficiary: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Why the model's first request is not served yet."""
+
+    ticket: Ticket
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now: leases to grant, whether the instance is wanted, and whom to refuse."""
+    """What to do now; ``next_look`` in monotonic seconds: when time alone may change it."""
 
-    grants: tuple[tuple[Ticket, int], ...] = ()
-    want_instance: bool = False
+    grants: tuple[Grant, ...] = ()
+    starts: tuple[Start, ...] = ()
+    evictions: tuple[Evict, ...] = ()
     denials: tuple[tuple[Ticket, Denial], ...] = ()
+    think: tuple[str, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    next_look: float | None = None
 
 
-def refuse_new(waiting: Iterable[Ticket], ticket: Ticket, limits: QueueLimits) -> Denial | None:
-    """Whether the queue is full for this ticket, in total or for its caller."""
-    callers = Counter(other.caller for other in waiting)
-    total = callers.total()
-    if total >= limits.total:
-        return Denial("queue_full", f"{total} requests wait, {limits.total} may", retry_after=5.0)
-    own = callers[ticket.caller]
-    if own >= limits.per_caller:
-        why = f"{own} requests of {ticket.caller} wait, {limits.per_caller} of one caller may"
-        return Denial("queue_full", why, retry_after=5.0)
-    return None
+def admit(world: World) -> Decision:
+    """Decide everything that can be decided on this picture of the world."""
+    return _Pass(world).run()
 
 
-def decide(queue: Sequence[Ticket], instance: InstanceView) -> Decision:
-    """Grant free slots in order while it accepts; else want it, or refuse all when it can't be started."""
-    if not queue:
-        return Decision()
-    if instance.accepting:
-        return Decision(grants=tuple(zip(queue, instance.free_slots, strict=False)))
-    if instance.failure is not None and not instance.can_start:
-        return Decision(denials=tuple((ticket, instance.failure) for ticket in queue))
-    return Decision(want_instance=True)
+class _Pass:
+    """One pass over the picture; keeps what it has decided, so that nothing is promised twice within it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._ledger = world.ledger
+        self._fair = world.fair
+        self._gone = {
+            view.instance for view in world.models.values() if view.phase is Phase.LEAVING and view.resident is not None
+        }
+        self._loading = {
+            pool
+            for view in world.models.values()
+            if view.phase is Phase.STARTING and view.prospect is not None
+            for pool in view.prospect.serial_pools
+        }
+        self._grants: list[Grant] = []
+        self._starts: list[Start] = []
+        self._evictions: list[Evict] = []
+        self._denials: list[tuple[Ticket, Denial]] = []
+        self._think: list[str] = []
+        self._waits: list[Wait] = []
+        self._looks: list[float] = []
+
+    def run(self) -> Decision:
+        for model, queue in self._world.queues.items():
+            if queue and self._world.models[model].phase is Phase.READY:
+                self._lease(self._world.models[model], queue)
+        for ticket in self._heads():
+            self._serve_head(self._world.models[ticket.model_id], ticket)
+        self._shed()
+        return Decision(
+            tuple(self._grants),
+            tuple(self._starts),
+            tuple(self._evictions),
+            tuple(self._denials),
+            tuple(self._think),
+            tuple(self._waits),
+            min(self._looks, default=None),
+        )
+
+    def _lease(self, view: ModelView, queue: Sequence[Ticket]) -> None:
+        """Free slots to whose turn it is."""
+        slots = iter(view.free_slots)
+        for ticket in in_turn(self._fair, queue, self._world.now, view.service):
+            if ticket.slotless:
+                self._grants.append(Grant(ticket, None, 0.0))
+                continue
+            slot = next(slots, None)
+            if slot is None:
+                self._waits.append(Wait(ticket, f"all slots of {view.instance} are taken"))
+                return
+            self._grants.append(Grant(ticket, slot, view.service))
+            self._fair = self._fair.charge(ticket.caller, ticket.weight, view.service)
+
+    def _heads(self) -> Iterator[Ticket]:
+        """The first of each model that is not ready, in the order of their turns."""
+        firsts = []
+        for model, queue in self._world.queues.items():
+            view = self._world.models[model]
+            if queue and view.phase is not Phase.READY:
+                firsts.append(next(in_turn(self._fair, queue, self._world.now, view.service)))
+        return in_turn(self._fair, sorted(firsts, key=lambda ticket: ticket.number), self._world.now, DEFAULT_SERVICE)
+
+    def _serve_head(self, view: ModelView, ticket: Ticket) -> None:
+        if view.phase is Phase.STARTING:
+            self._waits.append(Wait(ticket, f"{view.instance} is loading"))
+        elif view.phase is Phase.LEAVING:
+            self._waits.append(Wait(ticket, f"{view.instance} is stopping and is started anew"))
+        elif view.failure is not None and not view.can_start:
+            self._deny(view, view.failure)
+        elif view.prospect is None or (view.stale and view.prospect.denial is not None):
+            self._think.append(view.model)
+        elif view.prospect.denial is not None:
+            self._deny(view, view.prospect.denial)
+        else:
+            self._make_room(view, view.prospect, ticket)
+
+    def _make_room(self, view: ModelView, prospect: Prospect, ticket: Ticket) -> None:
+        """Start it, or say what it waits for; what is on its way back is kept for it."""
+        if view.stale:
+            self._think.append(view.model)
+        busy = prospect.serial_pools & self._loading
+        if busy:
+            self._waits.append(Wait(ticket, f"another engine loads in {', '.join(sorted(busy))}: one at a time"))
+            return
+        short = self._ledger.shortfalls(prospect.claims)
+        if not short:
+            self._start(view, prospect.claims, prospect, conceded=False)
+            return
+        if any(lack.never for lack in short):
+            self._never(view, prospect)
+            return
+        text = room_text(view.model, short, self._ledger)
+        if not self._ledger.shortfalls(prospect.claims, self._gone):
+            self._keep(view, prospect.claims)
+            self._waits.append(Wait(ticket, f"{text}; memory of stopping engines is on its way back"))
+        elif not self._evict_idle(view, prospect, ticket, text):
+            self._without_idle(view, prospect, ticket, text)
+
+    def _evict_idle(self, view: ModelView, prospect: Prospect, ticket: Ticket, text: str) -> bool:
+        now, policy = self._world.now, self._world.policy
+        ledger = _without(self._ledger, self._gone)
+        candidates = [r for r in self._residents() if evictable(r, now, policy.min_idle)]
+        victims = choose_victims(ledger, prospect.claims, candidates)
+        if victims is None:
+            return False
+        models = {r.instance: r.model for r in candidates}
+        for name in victims.instances:
+            self._evictions.append(Evict(models[name], text, beneficiary=view.model))
+            self._gone.add(name)
+        self._keep(view, prospect.claims)
+        leaving = ", ".join(models[name] for name in victims.instances)
+        self._waits.append(Wait(ticket, f"{text}; {leaving} goes for it" if leaving else text))
+        return True
+
+    def _without_idle(self, view: ModelView, prospect: Prospect, ticket: Ticket, text: str) -> None:
+        """Idle engines are not enough: concede, wait, drain, or refuse."""
+        now, policy = self._world.now, self._world.policy
+        movable = [r for r in self._residents() if not r.pinned]
+        victims = choose_victims(_without(self._ledger, self._gone), prospect.claims, movable)
+        smaller = prospect.conceded
+        fits = smaller is not None and not self._ledger.shortfalls(smaller)
+        if smaller is not None and fits and (victims is None or policy.concede):
+            self._start(view, smaller, prospect, conceded=True)
+            return
+        if victims is None:
+            starting = [v.model for v in self._world.models.values() if v.phase is Phase.STARTING]
+            if starting or self._starts:
+                self._waits.append(Wait(ticket, f"{text}; another engine is loading"))
+                return
+            self._refuse(view, Denial("no_room", pinned_text(view.model, text, self._residents()), retry_after=60.0))
+            return
+        models = {r.instance: r for r in movable}
+        named = [models[name] for name in victims.instances]
+        idle_at = [r.idle_since + policy.min_idle for r in named if r.idle_since is not None]
+        drain_at = ticket.since + policy.swap_after
+        if now >= drain_at:
+            for resident in named:
+                self._evictions.append(Evict(resident.model, text, drain=True, beneficiary=view.model))
+                self._gone.add(resident.instance)
+            self._keep(view, prospect.claims)
+        else:
+            self._looks.append(min([drain_at, *(at for at in idle_at if at > now)]))
+        self._waits.append(Wait(ticket, busy_text(text, named, drained=now >= drain_at)))
+
+    def _never(self, view: ModelView, prospect: Prospect) -> None:
+        """The plan was made for a larger budget: a smaller one, or thought anew, is for the next look."""
+        smaller = prospect.conceded
+        if smaller is not None and not self._ledger.shortfalls(smaller):
+            self._start(view, smaller, prospect, conceded=True)
+        else:
+            short = self._ledger.shortfalls(prospect.claims)
+            self._refuse(view, Denial("does_not_fit", never_text(view.model, short), retry_after=60.0))
+
+    def _start(self, view: ModelView, claims: Mapping[str, Claim], prospect: Prospect, *, conceded: bool) -> None:
+        if not view.stale:
+            self._starts.append(Start(view.model, claims, conceded))
+            self._loading |= prospect.serial_pools
+        self._keep(view, claims)
+
+    def _keep(self, view: ModelView, claims: Mapping[str, Claim]) -> None:
+        """From here on the pass counts these bytes as taken, so that nobody further back gets them."""
+        entries = {**self._ledger.entries, f"{view.instance} (to be)": Entry(view.instance, view.model, claims)}
+        self._ledger = replace(self._ledger, entries=entries)
+
+    def _refuse(self, view: ModelView, denial: Denial) -> None:
+        """Nobody is refused by an old prospect: it is being thought about anew."""
+        if not view.stale:
+            self._deny(view, denial)
+
+    def _deny(self, view: ModelView, denial: Denial) -> None:
+        self._denials.extend((ticket, denial) for ticket in self._world.queues[view.model])
+
+    def _residents(self) -> list[Resident]:
+        return [
+            view.resident
+            for view in self._world.models.values()
+            if view.resident is not None and view.phase is Phase.READY and view.instance not in self._gone
+        ]
+
+    def _shed(self) -> None:
+        """A pool that has promised more than it may: idle engines go until it holds again."""
+        now, policy = self._world.now, self._world.policy
+        for over in self._world.ledger.over_commits():
+            ledger = _without(self._world.ledger, self._gone)
+            if (ledger.free(over.pool) or 0) >= 0:
+                continue
+            residents = [r for r in self._residents() if not r.pinned and r.idle_since is not None]
+            victims = for_pool(ledger, over.pool, [r for r in residents if evictable(r, now, policy.min_idle)])
+            later = [r.idle_since + policy.min_idle for r in residents if r.idle_since is not None]
+            self._looks.extend(at for at in later if at > now)
+            models = {r.instance: r.model for r in residents}
+            for name in victims.instances if victims else ():
+                self._evictions.append(Evict(models[name], f"{over.pool} is over-committed by {over.by} bytes"))
+                self._gone.add(name)
+
+
+def _without(ledger: Ledger, gone: Iterable[str]) -> Ledger:
+    names = frozenset(gone)
+    return replace(ledger, entries={name: entry for name, entry in ledger.entries.items() if name not in names})

@@ -3,21 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import anyio.to_thread
 
-from engines.contract import EngineAdapter, EngineKind, LaunchPlan
+from engines.contract import EngineAdapter, EngineKind, LaunchPlan, LaunchSettings, ModelMetadata
 from supervisor.broker.build_care import BuildCare
-from supervisor.broker.rooms import Rooms
+from supervisor.broker.ledger import Ledger
+from supervisor.broker.ports import Options
+from supervisor.broker.promised import rooms_beside
+from supervisor.broker.rooms import Reading, Rooms
 from supervisor.builds.inspect import FoundBuild
 from supervisor.builds.shelf import BuildShelf
 from supervisor.errors import ModelError
 from supervisor.events import EventBus, PlanMade, PlanWarning
+from supervisor.host.lost import LostDevice
+from supervisor.host.pools import HOST_POOL, PoolRoom
 from supervisor.models.catalog import ModelEntry
 from supervisor.planning.device_loss import told_of, without_lost
-from supervisor.planning.explained import does_not_fit
 from supervisor.planning.planner import BuildForPlan, PlanRequest, make_plan
+
+
+@dataclass(frozen=True, slots=True)
+class _Basis:
+    """What was found for one model on one build at one moment, from which plans for any rooms are made.
+
+    Attributes:
+        settings: the model's launch settings, without devices that are gone.
+        missed: those devices.
+        warnings: what there is to say of the choice of the build.
+    """
+
+    metadata: ModelMetadata
+    settings: LaunchSettings
+    missed: tuple[LostDevice, ...]
+    build: BuildForPlan
+    reading: Reading
+    rooms: tuple[PoolRoom, ...]
+    warnings: tuple[str, ...] = ()
 
 
 class Launching:
@@ -39,30 +62,54 @@ class Launching:
         self._bus = bus
         self._care = care
 
-    async def prepare(self, entry: ModelEntry) -> LaunchPlan:
-        """A plan that fits, published with its reasons.
-
-        Raises:
-            PlanError: ``no_build``, ``build_unusable``, ``setting_refused``, ``device_lost``, ``does_not_fit``.
-            ModelError: ``model_broken``.
-        """
-        plan = await self.plan(entry)
-        for warning in plan.warnings:
-            self._bus.publish(PlanWarning(entry.id, warning))
-        if not plan.fits:
-            raise does_not_fit(plan)
-        choices = tuple((choice.choice, choice.value, choice.reason) for choice in plan.rationale)
-        self._bus.publish(PlanMade(entry.id, plan.build, choices))
-        self._care.began(entry, plan)
-        return plan
-
-    async def plan(self, entry: ModelEntry) -> LaunchPlan:
+    async def plan(self, entry: ModelEntry, ledger: Ledger | None = None) -> LaunchPlan:
         """The plan as it would be made now, whether it fits or not; publishes nothing.
+
+        Args:
+            entry: the model.
+            ledger: who holds memory beside it; None: nobody.
 
         Raises:
             PlanError: ``no_build``, ``build_unusable``, ``setting_refused``, ``device_lost``.
             ModelError: ``model_broken``.
         """
+        basis = await self._look(entry)
+        return await self._make(entry, basis, rooms_beside(basis.rooms, ledger or Ledger(), entry))
+
+    async def plan_on(self, entry: ModelEntry, build: FoundBuild, why: str = "to be tried") -> LaunchPlan:
+        """The plan for a launch with this very build, whatever is held against it; ``why`` goes into the rationale.
+
+        Raises:
+            PlanError: ``setting_refused``.
+            ModelError: ``model_broken``.
+        """
+        basis = await self._look_on(entry, build, why)
+        return await self._make(entry, basis, basis.rooms)
+
+    async def options(self, entry: ModelEntry, ledger: Ledger) -> Options:
+        """See ``ports.Planner``."""
+        basis = await self._look(entry)
+        best = await self._make(entry, basis, basis.rooms)
+        beside = rooms_beside(basis.rooms, ledger, entry)
+        smaller = None if beside == basis.rooms else await self._make(entry, basis, beside)
+        # Two loads at once could not be told apart in a device's figures; the host's are read for each process.
+        serial = frozenset(pool for pool in best.memory if pool != HOST_POOL)
+        return Options(best, smaller, basis.rooms, serial)
+
+    async def rooms(self, entry: ModelEntry) -> tuple[PoolRoom, ...]:
+        """See ``ports.Planner``."""
+        return (await self._look(entry)).rooms
+
+    def announce(self, entry: ModelEntry, plan: LaunchPlan) -> None:
+        """Tell of a plan that is launched now, with its reasons and warnings."""
+        for warning in plan.warnings:
+            self._bus.publish(PlanWarning(plan.model_id, warning))
+        choices = tuple((choice.choice, choice.value, choice.reason) for choice in plan.rationale)
+        self._bus.publish(PlanMade(plan.model_id, plan.build, choices))
+        self._care.began(entry, plan)
+
+    async def _look(self, entry: ModelEntry) -> _Basis:
+        """With the build that is chosen for the model now."""
         if entry.metadata is None:
             raise ModelError("model_broken", f"model {entry.id!r} can't be served: {entry.broken}", model=entry.id)
         await self._care.load()
@@ -72,19 +119,12 @@ class Launching:
             build = selection.build
             if build is None:
                 raise self._care.refusal(entry, builds, selection)
-            plan = await self.plan_on(entry, build, self._care.why(entry, selection, build))
-            # A search takes a while, in which something may have been found out about the build.
+            basis = await self._look_on(entry, build, self._care.why(entry, selection, build))
+            # Looking takes a while, in which something may have been found out about the build.
             if self._care.select(entry, builds).build is build:
-                said = () if selection.warning is None else (selection.warning,)
-                return replace(plan, warnings=(*plan.warnings, *said))
+                return replace(basis, warnings=() if selection.warning is None else (selection.warning,))
 
-    async def plan_on(self, entry: ModelEntry, build: FoundBuild, why: str = "to be tried") -> LaunchPlan:
-        """The plan for a launch with this very build, whatever is held against it; ``why`` goes into the rationale.
-
-        Raises:
-            PlanError: ``setting_refused``.
-            ModelError: ``model_broken``.
-        """
+    async def _look_on(self, entry: ModelEntry, build: FoundBuild, why: str) -> _Basis:
         if entry.metadata is None:
             raise ModelError("model_broken", f"model {entry.id!r} can't be served: {entry.broken}", model=entry.id)
         reading = await self._rooms.read()
@@ -92,27 +132,28 @@ class Launching:
         build = replace(build, facts=replace(build.facts, devices=self._rooms.usable(build.facts.devices, lost)))
         wish = without_lost(entry.id, _wished_devices(entry), lost, self._rooms.device_lost)
         settings = entry.settings.model_copy(update={"devices": wish.wished}) if wish.missed else entry.settings
-        while True:
-            rooms = self._rooms.left(reading, entry, build)
-            request = PlanRequest(
-                model_id=entry.id,
-                files=entry.files,
-                metadata=entry.metadata,
-                capabilities=entry.serves,
-                launch=settings,
-                defaults=entry.defaults,
-                build=_for_plan(build, why),
-                host=reading.host,
-                rooms=rooms,
-                concessions=self._concessions(),
-                allow_paging=entry.allow_paging,
-                learned=reading.learned,
-            )
-            adapter = self._adapters[entry.engine]
-            plan = await anyio.to_thread.run_sync(make_plan, request, adapter, abandon_on_cancel=True)
-            # A search takes a while, in which others may have been promised what this plan counts on.
-            if self._rooms.left(reading, entry, build) == rooms:
-                return told_of(plan, wish.missed)
+        rooms = self._rooms.whole(reading, build)
+        return _Basis(entry.metadata, settings, wish.missed, _for_plan(build, why), reading, rooms)
+
+    async def _make(self, entry: ModelEntry, basis: _Basis, rooms: tuple[PoolRoom, ...]) -> LaunchPlan:
+        request = PlanRequest(
+            model_id=entry.id,
+            files=entry.files,
+            metadata=basis.metadata,
+            capabilities=entry.serves,
+            launch=basis.settings,
+            defaults=entry.defaults,
+            build=basis.build,
+            host=basis.reading.host,
+            rooms=rooms,
+            concessions=self._concessions(),
+            allow_paging=entry.allow_paging,
+            learned=basis.reading.learned,
+        )
+        # A search takes a while.
+        adapter = self._adapters[entry.engine]
+        plan = await anyio.to_thread.run_sync(make_plan, request, adapter, abandon_on_cancel=True)
+        return told_of(replace(plan, warnings=(*plan.warnings, *basis.warnings)), basis.missed)
 
 
 def _wished_devices(entry: ModelEntry) -> tuple[str, ...] | None:

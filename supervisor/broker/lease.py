@@ -13,15 +13,20 @@ from supervisor.models.catalog import ModelEntry
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """What a request asks of the broker; ``keep_alive`` in seconds is for afterwards, None: as the model's config.
+    """What a request asks of the broker.
 
-    ``body``: what the engine will be sent, so that a body that crashes engines is known again.
+    Attributes:
+        caller: whose turn it is; the queue shares by it.
+        weight: the caller's share against others.
+        keep_alive: seconds that the instance stays idle afterwards; None: as the model's config says.
+        body: what the engine will be sent, so that a body that crashes engines is known again.
     """
 
     request_id: str
     caller: str
     model: ModelEntry
     lane: Literal["interactive", "background"] = "interactive"
+    weight: float = 1.0
     keep_alive: float | None = None
     body: bytes = field(default=b"", repr=False, compare=False)
 

@@ -11,7 +11,9 @@ import anyio.to_thread
 from anyio.abc import TaskStatus
 
 from engines.contract import LaunchPlan
+from supervisor.broker.broker import Broker
 from supervisor.broker.learned import LearnedMemory
+from supervisor.broker.memory_book import declared_by_pool
 from supervisor.broker.seen_devices import SeenDevices
 from supervisor.events import EventBus, InternalError, MemoryObserved
 from supervisor.host.cards import CardsReading
@@ -39,12 +41,14 @@ class MemoryWatch:
         cards: Callable[[], CardsReading],
         learned: LearnedMemory,
         seen: SeenDevices,
+        broker: Broker,
         bus: EventBus,
     ) -> None:
         self._instances = instances
         self._cards = cards
         self._learned = learned
         self._seen = seen
+        self._broker = broker
         self._bus = bus
         self._news = anyio.Event()
         self._told: dict[str, int] = {}
@@ -79,7 +83,10 @@ class MemoryWatch:
         held, cards = await anyio.to_thread.run_sync(self._read, [one.pid for one in watched], on_cards)
         seen = [one for one in watched if one.instance.pid == one.pid]
         for one in seen:
-            one.instance.note_memory(_observed(one, held, cards))
+            observed = _observed(one, held, cards)
+            one.instance.note_memory(observed)
+            own = declared_by_pool(one.plan, one.instance.declared.places)
+            self._broker.memory_seen(one.instance.id, own, observed)
             self._tell(one)
             self._seen.note_addresses(one.plan.fingerprint, one.instance.declared.addresses)
         for one in seen:

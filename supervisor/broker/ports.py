@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
-from engines.contract import EngineAdapter
+from engines.contract import EngineAdapter, LaunchPlan
+from supervisor.broker.ledger import Ledger
 from supervisor.errors import SupervisorError
+from supervisor.host.pools import PoolRoom
 from supervisor.instances.launch import Launch
 from supervisor.models.catalog import ModelEntry
 
@@ -20,6 +23,9 @@ class BrokeredInstance(Protocol):
     def model_id(self) -> str: ...  # noqa: D102  said in the class
 
     @property
+    def entry(self) -> ModelEntry: ...  # noqa: D102  said in the class
+
+    @property
     def is_ready(self) -> bool: ...  # noqa: D102  said in the class
 
     @property
@@ -27,6 +33,18 @@ class BrokeredInstance(Protocol):
 
     @property
     def accepting(self) -> bool: ...  # noqa: D102  said in the class
+
+    @property
+    def at_rest(self) -> bool: ...  # noqa: D102  said in the class
+
+    @property
+    def is_starting(self) -> bool: ...  # noqa: D102  said in the class
+
+    @property
+    def is_wanted(self) -> bool: ...  # noqa: D102  said in the class
+
+    @property
+    def load_seconds(self) -> float: ...  # noqa: D102  said in the class
 
     @property
     def can_start(self) -> bool: ...  # noqa: D102  said in the class
@@ -67,6 +85,44 @@ class BrokeredInstance(Protocol):
 
     def load_overlap(self, since: float) -> float:
         """Seconds that someone who came at ``since`` waited for the load."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Plans for a start.
+
+    Attributes:
+        best: made for pools that hold nothing of ours; it may not fit even so.
+        beside: made for what is free now; None: the same as ``best``.
+        rooms: the pools, with nothing of ours taken off.
+        serial_pools: those in which only one engine may load at a time.
+    """
+
+    best: LaunchPlan
+    beside: LaunchPlan | None
+    rooms: tuple[PoolRoom, ...]
+    serial_pools: frozenset[str] = frozenset()
+
+
+class Planner(Protocol):
+    """Works out what a start would take; see ``launching.Launching``."""
+
+    async def options(self, entry: ModelEntry, ledger: Ledger) -> Options:
+        """The plans for a start beside what the ledger holds.
+
+        Raises:
+            PlanError: there is none.
+            ModelError: ``model_broken``.
+        """
+        ...
+
+    async def rooms(self, entry: ModelEntry) -> tuple[PoolRoom, ...]:
+        """The pools as they are now, with nothing of ours taken off."""
+        ...
+
+    def announce(self, entry: ModelEntry, plan: LaunchPlan) -> None:
+        """Tell of a plan that is launched now."""
         ...
 
 

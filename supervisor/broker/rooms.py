@@ -1,16 +1,15 @@
-"""What a launch may take of each pool: the machine is read once for each decision, then all is arithmetic."""
+"""What our engines may take of each pool: the machine is read once for each decision, then all is arithmetic."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
+import anyio.lowlevel
 import anyio.to_thread
 
 from engines.contract import DeviceListing
 from supervisor.broker.learned import LearnedMemory
-from supervisor.broker.promised import Holder, held_of, rooms_for
 from supervisor.broker.seen_devices import SeenDevices
 from supervisor.builds.inspect import FoundBuild
 from supervisor.host.budget import HostLimits, host_room
@@ -19,10 +18,13 @@ from supervisor.host.devices import Placed, place_devices
 from supervisor.host.lost import LostDevice
 from supervisor.host.pools import HOST_POOL, PoolRoom
 from supervisor.host.snapshot import HostSnapshot
-from supervisor.models.catalog import ModelEntry
 from supervisor.planning.corrections import Learned
 from supervisor.planning.device_loss import Policy
 from supervisor.processes.resident import resident_bytes
+
+
+def _nothing(_pool: str) -> int:
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,40 +50,54 @@ class RoomLimits:
     device_lost: Policy = "fail"
 
 
+@dataclass(frozen=True, slots=True)
+class OurEngines:
+    """What must be known of the engines that run meanwhile.
+
+    Attributes:
+        pids: leaders of their process groups.
+        held: bytes that they are believed to hold of a pool themselves.
+        leftovers_gone: returns when those of an earlier daemon have been ended.
+    """
+
+    pids: Callable[[], Sequence[int]] = tuple
+    held: Callable[[str], int] = _nothing
+    leftovers_gone: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint
+
+
 class Rooms:
-    """Reads the machine and says what is left of it; keeps nothing."""
+    """Reads the machine and says what of it is ours to promise; keeps nothing."""
 
     def __init__(
         self,
         read_host: Callable[[], HostSnapshot],
         limits: Callable[[], RoomLimits],
-        holders: Callable[[], Sequence[Holder]],
+        ours: OurEngines,
         learned: LearnedMemory,
         seen: SeenDevices,
     ) -> None:
         self._read_host = read_host
         self._limits = limits
-        self._holders = holders
+        self._ours = ours
         self._learned = learned
         self._seen = seen
 
     async def read(self) -> Reading:
-        """Look at the machine, in a thread."""
-        pids = [holder.pid for holder in self._holders() if holder.pid is not None]
+        """Look at the machine, in a thread, once engines of an earlier daemon are gone from it."""
+        await self._ours.leftovers_gone()
+        pids = self._ours.pids()
         learned = await self._learned.known()
         host, ours = await anyio.to_thread.run_sync(self._read, pids, abandon_on_cancel=True)
         return Reading(host, ours, learned)
 
-    def left(self, reading: Reading, entry: ModelEntry, build: FoundBuild) -> tuple[PoolRoom, ...]:
-        """What ``entry`` may take of each pool on a build, by that reading and what is promised."""
-        limits, holders = self._limits(), self._holders()
+    def whole(self, reading: Reading, build: FoundBuild) -> tuple[PoolRoom, ...]:
+        """What our engines may hold of each pool in all, with the names that a build has for them."""
+        limits = self._limits()
         host = host_room(reading.host.memory, reading.ours, limits.host)
         placed = self._placed(build, build.facts.devices or (), reading)
         if any(row.pool == HOST_POOL and not row.device.software for row in placed):
             host = bounded(host, reading.host.unified, limits.host.reserve)
-        pids = frozenset(holder.pid for holder in holders if holder.pid is not None)
-        whole = rooms_of(host, placed, limits.devices, partial(held_of, holders), pids)
-        return rooms_for(whole, holders, entry.id, entry.files)
+        return rooms_of(host, placed, limits.devices, self._ours.held, frozenset(self._ours.pids()))
 
     def _read(self, pids: Sequence[int]) -> tuple[HostSnapshot, int]:
         return self._read_host(), sum(resident_bytes(pids).values())

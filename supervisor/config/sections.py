@@ -183,9 +183,21 @@ class QueueConfig(Section):
 class EvictionConfig(Section):
     """When an idle instance makes room."""
 
-    min_idle: Duration = Field(5, description="idle for at least this long; not used yet", json_schema_extra=LIVE)
+    min_idle: Duration = Field(
+        5, description="an engine used less long ago is not stopped for another", json_schema_extra=LIVE
+    )
     pressure_grace: Duration = Field(
         30, description="memory pressure lasts this long before it evicts; not used yet", json_schema_extra=LIVE
+    )
+    swap_after: Duration = Field(
+        10,
+        description="a request that needs the memory of engines in use waits this long; then they are drained for it",
+        json_schema_extra=LIVE,
+    )
+    concede: bool = Field(
+        default=False,
+        description="take a smaller plan that fits now rather than wait for engines in use",
+        json_schema_extra=LIVE,
     )
 
 

@@ -15,6 +15,7 @@ from supervisor.events import EventBus, InternalError, RequestFinished
 from supervisor.gateway.caller import Caller
 from supervisor.gateway.errors import internal_error
 from supervisor.gateway.ports import Lease
+from supervisor.gateway.standing import Standing
 
 # As nginx logs it: the client closed before there was an answer. Never sent.
 CLIENT_LEFT_STATUS = 499
@@ -40,6 +41,7 @@ class Exchange:
         waits: what it waited for, once it is leased.
         model: id of the model, once resolved.
         outcome: as in ``RequestFinished``.
+        standing: where it queues.
     """
 
     __slots__ = (
@@ -52,6 +54,7 @@ class Exchange:
         "model",
         "outcome",
         "request_id",
+        "standing",
         "waits",
     )
 
@@ -62,6 +65,7 @@ class Exchange:
         self._first_byte: float | None = None
         self.request_id = request_id
         self.caller = caller
+        self.standing = Standing(caller.name, weight=caller.weight)
         self.headers = {"x-request-id": request_id, "Server": "enginehouse"}
         self.model: str | None = None
         self.waits: Waits | None = None

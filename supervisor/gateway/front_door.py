@@ -15,6 +15,7 @@ from supervisor.gateway.client_stream import ClientLeftError
 from supervisor.gateway.doorkeeper import Doorkeeper
 from supervisor.gateway.errors import answer, api_of
 from supervisor.gateway.exchange import CLIENT_LEFT_STATUS, begin
+from supervisor.gateway.standing import standing_of
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 # Asked every few seconds by machines: their ends are no news.
@@ -37,6 +38,7 @@ def front_door(door: Doorkeeper, clock: Clock, bus: EventBus) -> Callable[..., A
                 response = door.preflight(request)
                 if response is None:
                     exchange.caller = await door.admit(request)
+                    exchange.standing = standing_of(exchange.caller, request.headers)
                     response = await handler(request)
             except ClientLeftError:
                 exchange.client_left()

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from supervisor.broker.broker import Broker
 from supervisor.errors import ModelError
 from supervisor.gateway.status_document import StatusDocument
 from supervisor.instances.fleet import AT_REST, Fleet
 from supervisor.instances.lifecycle import InstanceState
-from supervisor.models.catalog import ModelEntry
 from supervisor.routing.router import Router
 
 
 class ModelControl:
     """What ``/admin/v1/models/{id}/load`` and ``/unload`` do; an operator's wish forgives past failures."""
 
-    def __init__(
-        self, router: Router, fleet: Fleet, status: StatusDocument, watch: Callable[[ModelEntry], None]
-    ) -> None:
+    def __init__(self, router: Router, fleet: Fleet, status: StatusDocument, broker: Broker) -> None:
         self._router = router
         self._fleet = fleet
-        self._watch = watch
+        self._broker = broker
         self._status = status
 
     async def load(self, name: str) -> dict[str, Any]:
@@ -35,10 +32,8 @@ class ModelControl:
         entry = self._router.find(name)
         if entry.broken is not None:
             raise ModelError("model_broken", f"model {entry.id!r} can't be served: {entry.broken}", model=entry.id)
-        self._watch(entry)
-        instance = self._fleet.instance(entry)
-        await instance.ensure_ready()
-        return self._status.instance(instance)
+        await self._broker.load(entry)
+        return self._status.instance(self._fleet.instance(entry))
 
     async def unload(self, name: str) -> dict[str, Any]:
         """Stop the model's instance, cutting what runs on it; waits for the end. One never started stays so.

@@ -92,8 +92,15 @@ class Relay:
         entry, exchange = call.entry, call.exchange
         payload = await encode({**body, "model": entry.id}, large=call.large)
         post = Post(entry.id, call.path, payload, idle_timeout=self._settings.idle_timeout)
+        standing = exchange.standing
         request = LeaseRequest(
-            exchange.request_id, exchange.caller.name, entry, keep_alive=call.keep_alive, body=payload
+            exchange.request_id,
+            standing.account,
+            entry,
+            standing.lane,
+            standing.weight,
+            keep_alive=call.keep_alive,
+            body=payload,
         )
         return await self._asking.ask(exchange, request, post, read)
 

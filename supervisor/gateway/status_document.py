@@ -86,7 +86,7 @@ class StatusDocument:
             "address": self._address(),
             "instances": [self.instance(instance) for instance in self._fleet.instances()],
             "builds": self._builds(),
-            "ledger": {},
+            "ledger": self._broker.memory.document(),
             "queue": {"waiting": len(tickets), "tickets": tickets},
             "peers": [],
         }
@@ -108,7 +108,7 @@ class StatusDocument:
             "accepting": instance.accepting,
             "plan": plan_document(plan) if plan else None,
             "memory": {pool: asdict(columns) for pool, columns in instance.memory.items()},
-            "leases": self._broker.leases_of(instance.model_id),
+            "leases": len(self._broker.leases_on(instance.model_id)),
             "slots": instance.slots,
             "failure": instance.failure.message if instance.failure else None,
             "last_exit": _last_exit(instance.last_exit),

@@ -14,7 +14,7 @@ from anyio.abc import TaskStatus
 
 from engines.contract import LaunchPlan
 from engines.declared import DeclaredMemory
-from supervisor.errors import AdmissionError, InstanceError, SupervisorError
+from supervisor.errors import InstanceError, SupervisorError
 from supervisor.events import InstanceChanged, InternalError, LaunchExited
 from supervisor.instances.attempt import Attempt
 from supervisor.instances.awaited import Awaited
@@ -91,6 +91,26 @@ class Instance:
         """Whether wanting it can help now: FAILED only after its time, so that a broken model costs nothing."""
         return self.state is not _STATE.FAILED or self._tools.clock.monotonic() >= self._retry_at
 
+    @property
+    def at_rest(self) -> bool:
+        """There is no process and none is being started."""
+        return self.state in {_STATE.STOPPED, _STATE.BACKOFF, _STATE.FAILED}
+
+    @property
+    def is_starting(self) -> bool:
+        """A launch has begun and is not ready yet."""
+        return self.state is _STATE.STARTING
+
+    @property
+    def is_wanted(self) -> bool:
+        """Somebody has asked for it, and that holds."""
+        return self._wanted
+
+    @property
+    def load_seconds(self) -> float:
+        """What its last load took; 0 before the first."""
+        return max(0.0, self._load_ended - self._load_began)
+
     def retry_after(self) -> float:
         """Seconds until another start makes sense, 1 to 60."""
         return min(_LONGEST_RETRY_AFTER, max(1.0, self._retry_at - self._tools.clock.monotonic()))
@@ -142,25 +162,6 @@ class Instance:
         self._wanted = True
         self._wake.set()
         return self._stop.is_set() or self.state in {_STATE.STOPPED, _STATE.FAILED, _STATE.BACKOFF, _STATE.STOPPING}
-
-    async def ensure_ready(self) -> None:
-        """Make it READY for an operator: a stop under way is waited out, past failures are forgotten.
-
-        Raises:
-            AdmissionError: ``draining``: the daemon stops.
-            SupervisorError: why it did not start; ``instance_stopping`` when it was stopped meanwhile.
-        """
-        if self.accepting:
-            return
-        if self._stop.is_set() or self.state is _STATE.STOPPING:
-            await self.until(_STATE.STOPPED)
-        if self._closed:
-            raise AdmissionError("draining", "the daemon is stopping and starts nothing")
-        self.forgive()
-        self.want()
-        if await self.next(_STATE.READY, _STATE.FAILED, _STATE.BACKOFF, _STATE.STOPPED) is not _STATE.READY:
-            stopped = InstanceError("instance_stopping", f"{self.model_id} was stopped while it loaded")
-            raise self.failure or stopped
 
     def close(self, reason: str) -> None:
         """Stop it for good: nobody's wish starts it again."""

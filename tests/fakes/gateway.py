@@ -29,6 +29,7 @@ from supervisor.gateway.ports import GatewaySettings, ModelCard, Ports
 from supervisor.gateway.server import Listener, build_app
 from supervisor.gateway.site import Site
 from supervisor.models.catalog import ModelEntry
+from tests.fakes.instances import launch_plan
 from tests.fakes.played_engine import PlayedEngine
 from tests.support.sockets import short_socket_folder
 
@@ -54,28 +55,6 @@ def model_entry(name: str = "demo") -> ModelEntry:
         pinned=False,
         preload=False,
         allow_paging=False,
-    )
-
-
-def launch_plan() -> LaunchPlan:
-    """A plan without content."""
-    return LaunchPlan(
-        model_id="demo",
-        engine=EngineKind.LLAMA_CPP,
-        build="b",
-        fingerprint="f",
-        executable=Path("/x"),
-        argv=(),
-        env={},
-        threads=1,
-        threads_batch=1,
-        n_gpu_layers=None,
-        ctx_size=1,
-        slots=1,
-        cache_type=None,
-        memory={},
-        fits=True,
-        rationale=(),
     )
 
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from engines.contract import Capability, EngineAdapter, EngineKind
+import anyio.lowlevel
+
+from engines.contract import Capability, Choice, EngineAdapter, EngineKind, LaunchPlan, MemoryEstimate
 from engines.llama_cpp.adapter import LlamaCppAdapter
 from engines.llama_cpp.settings import LlamaCppSettings
+from supervisor.broker.ledger import Ledger
+from supervisor.broker.ports import Options
 from supervisor.errors import SupervisorError
+from supervisor.host.pools import PoolRoom
 from supervisor.instances.launch import Launch
 from supervisor.models.catalog import ModelEntry
 
@@ -34,6 +40,28 @@ def model_entry(model_id: str = "m") -> ModelEntry:
     )
 
 
+def launch_plan() -> LaunchPlan:
+    """A plan without content."""
+    return LaunchPlan(
+        model_id="demo",
+        engine=EngineKind.LLAMA_CPP,
+        build="b",
+        fingerprint="f",
+        executable=Path("/x"),
+        argv=(),
+        env={},
+        threads=1,
+        threads_batch=1,
+        n_gpu_layers=None,
+        ctx_size=1,
+        slots=1,
+        cache_type=None,
+        memory={},
+        fits=True,
+        rationale=(),
+    )
+
+
 class FakeInstance:
     """An instance whose state a test sets by hand."""
 
@@ -44,12 +72,24 @@ class FakeInstance:
         self.has_failed = False
         self.can_start = True
         self.draining = False
+        self.is_starting = False
+        self.load_seconds = 1.0
         self.slots = slots
         self.failure: SupervisorError | None = None
         self.wanted = 0
         self.stopped: list[str] = []
-        self.entry: ModelEntry | None = None
+        self.entry = model_entry(model_id)
         self._changed = changed
+
+    @property
+    def at_rest(self) -> bool:
+        """Nothing runs: wished for or not, it is a test that makes it ready."""
+        return not self.is_ready and not self.is_starting
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it was ever asked for."""
+        return self.wanted > 0
 
     @property
     def accepting(self) -> bool:
@@ -96,6 +136,53 @@ class FakeInstance:
         self.is_ready, self.failure, self.can_start = ready, failure, can_start
         self.has_failed = failed
         self._changed(self)
+
+
+class FakePlanner:
+    """Plans of so many bytes of the host pool for each model, in a host of ``budget`` bytes.
+
+    Attributes:
+        sizes: anonymous bytes by model; None: not known.
+        smaller: bytes of the plan beside others, for models that have one.
+        error: raised instead.
+        asked: models, in the order of the questions.
+    """
+
+    def __init__(self, budget: int | None = None) -> None:
+        self.budget = budget
+        self.sizes: dict[str, int | None] = {}
+        self.smaller: dict[str, int] = {}
+        self.error: SupervisorError | None = None
+        self.asked: list[str] = []
+        self.announced: list[LaunchPlan] = []
+
+    async def options(self, entry: ModelEntry, _ledger: Ledger) -> Options:
+        """The plans, after one turn of the loop."""
+        await anyio.lowlevel.checkpoint()
+        self.asked.append(entry.id)
+        if self.error is not None:
+            raise self.error
+        smaller = self.smaller.get(entry.id)
+        return Options(
+            best=self.plan(entry, self.sizes.get(entry.id, 0)),
+            beside=None if smaller is None else self.plan(entry, smaller),
+            rooms=await self.rooms(entry),
+        )
+
+    async def rooms(self, _entry: ModelEntry) -> tuple[PoolRoom, ...]:
+        """The host's."""
+        return (PoolRoom("host", self.budget, self.budget, "by the test"),)
+
+    def announce(self, _entry: ModelEntry, plan: LaunchPlan) -> None:
+        """Remembered."""
+        self.announced.append(plan)
+
+    def plan(self, entry: ModelEntry, size: int | None) -> LaunchPlan:
+        """A plan of that size."""
+        fits = self.budget is None or size is None or size <= self.budget
+        memory = {"host": MemoryEstimate(other=size)}
+        why = (Choice("memory", size, f"{size} B of {self.budget} B"),)
+        return replace(launch_plan(), model_id=entry.id, memory=memory, fits=fits, rationale=why)
 
 
 class FakeFleet:

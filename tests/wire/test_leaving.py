@@ -90,19 +90,27 @@ def test_in_the_queue(single: Daemon) -> None:
 
 
 def test_while_the_model_loads(tmp_path: Path) -> None:
-    """Who leaves during the load frees its place at once; the load goes on, and serves who comes next."""
+    """Who leaves during the load frees its place at once; a load that nobody waits for is stopped, another goes on."""
     model = tiny_model(tmp_path, load_seconds=1.5)
     config = daemon_config(fake_build(tmp_path), models={"m": {"file": str(model)}})
     with running_daemon_sync(tmp_path, config, env=LOG_ALL) as daemon:
         with asking(daemon, chat_body("m"), id="l-leaving") as leaving:
             daemon.wait_for_event("launch_started")
-            assert waiting(daemon) == [leaving.id]
-            leaving.leave()
-            left(daemon, leaving.id)
-        assert waiting(daemon) == []
-        assert instance(daemon, "m")["state"] == "starting"
-        assert ask(daemon, CHAT, chat_body("m")).status == 200
+            with asking(daemon, chat_body("m"), id="l-staying") as staying:
+                daemon.wait_for_event("request_queued", request_id=staying.id)
+                leaving.leave()
+                left(daemon, leaving.id)
+                assert waiting(daemon) == [staying.id]
+                assert staying.answer().status == 200
         assert (instance(daemon, "m")["generation"], len(launches(daemon, "m"))) == (1, 1)
+        assert ask(daemon, "/admin/v1/models/m/unload", b"").status == 200
+        with asking(daemon, chat_body("m"), id="l-last") as last:
+            daemon.wait_for_event("launch_started", generation=2)
+            last.leave()
+            left(daemon, last.id)
+        daemon.wait_for_event("instance_changed", new="stopped", generation=2)
+        assert waiting(daemon) == []
+        assert ask(daemon, CHAT, chat_body("m")).status == 200
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import pytest
 
 from engines.contract import EngineAdapter, EngineKind, LaunchPlan
 from engines.llama_cpp.adapter import LlamaCppAdapter
 from supervisor.clock import SystemClock
-from supervisor.errors import AdmissionError, InstanceError, PlanError
+from supervisor.errors import InstanceError, PlanError
 from supervisor.events import EventBus, InstanceChanged, InternalError, LaunchExited, LoadProgress
 from supervisor.instances.instance import Instance
 from supervisor.instances.launch import Launch
@@ -313,40 +312,6 @@ async def test_a_wish_in_the_step_of_a_stop_of_a_failed_one_is_not_lost(tmp_path
         there.observer = lambda: there.instance.state is STOPPED and there.instance.want()
         there.instance.request_stop("unloaded")
         await there.until(READY)
-
-
-async def test_loading_by_hand_ends_when_it_is_stopped_in_between(tmp_path: Path) -> None:
-    """Prevents a load that waits for ever: a stop in BACKOFF leads to STOPPED, and the caller hears so."""
-    limits = replace(QUICK, restart=RestartLimits(initial=30, factor=2, longest=60, budget=5, window=60))
-    async with stage(tmp_path, limits, die="start", exit=3) as there:
-        there.instance.want()
-        await there.until(InstanceState.BACKOFF)
-        with anyio.fail_after(20):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(stop_soon, there)
-                with pytest.raises(InstanceError):
-                    await there.instance.ensure_ready()
-
-
-async def stop_soon(there: Stage) -> None:
-    """Stop it once the other one waits."""
-    await anyio.wait_all_tasks_blocked()
-    there.instance.request_stop("unloaded")
-
-
-async def test_loading_by_hand_waits_for_ready_and_tells_a_new_failure(tmp_path: Path) -> None:
-    """A load after a failure is a new try: it hears of that one, not of the old."""
-    async with stage(tmp_path) as there:
-        there.fault = PlanError("no_build", "none")
-        with pytest.raises(PlanError):
-            await there.instance.ensure_ready()
-        there.fault = None
-        await there.instance.ensure_ready()
-        assert there.instance.accepting
-        there.instance.close("shutdown")
-        await there.until(STOPPED)
-        with pytest.raises(AdmissionError):
-            await there.instance.ensure_ready()
 
 
 async def test_secrets_are_cleaned_from_what_is_told_of_an_exit(tmp_path: Path) -> None:

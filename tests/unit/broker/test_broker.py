@@ -10,13 +10,14 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from supervisor.broker.admission import QueueLimits
+from supervisor.broker.admission import Policy
 from supervisor.broker.broker import Broker
 from supervisor.broker.lease import Lease, LeaseRequest
+from supervisor.broker.tickets import QueueLimits
 from supervisor.errors import AdmissionError, InstanceError, ModelError, PlanError, SupervisorError
 from supervisor.events import EventBus, RequestDenied, RequestLeased
 from tests.fakes.clock import HandClock
-from tests.fakes.instances import FakeFleet, FakeInstance, model_entry
+from tests.fakes.instances import FakeFleet, FakeInstance, FakePlanner, model_entry
 
 ENTRY = model_entry()
 
@@ -28,8 +29,11 @@ class Bench:
         self.clock = HandClock()
         self.bus = EventBus(self.clock)
         self.fleet = FakeFleet(slots)
-        self.broker = Broker(self.fleet, QueueLimits(per_caller=4, total=6, max_wait=max_wait), self.clock, self.bus)
+        self.planner = FakePlanner()
+        limits = QueueLimits(per_caller=4, total=6, max_wait=max_wait)
+        self.broker = Broker(self.fleet, self.planner, limits, Policy(), self.clock, self.bus)
         self.fleet.changed = self.broker.instance_changed
+        self.running = False
         self.outcomes: dict[str, Lease | SupervisorError] = {}
         self.leave: dict[str, anyio.Event] = {}
 
@@ -64,6 +68,8 @@ class Bench:
 
         async with AsyncExitStack() as stack:
             tasks = await stack.enter_async_context(anyio.create_task_group())
+            if not self.running:
+                await tasks.start(self.broker.run)
             for name in names:
                 tasks.start_soon(scoped, name)
                 await anyio.wait_all_tasks_blocked()
@@ -179,6 +185,7 @@ async def test_a_crash_breaks_the_leases_and_the_waiting_want_it_again() -> None
         bench.instance.becomes(ready=False, failure=InstanceError("instance_failed", "died"))
         assert lease.broken
         assert bench.broker.lease_count == 0
+        await bench.settle()
         assert bench.instance.wanted == wanted + 1
         bench.instance.becomes(ready=True)
         await bench.settle()
@@ -262,6 +269,7 @@ async def test_a_changed_model_finishes_what_runs_and_then_starts_anew() -> None
     bench = Bench()
     async with anyio.create_task_group() as tasks:
         await tasks.start(bench.broker.run)
+        bench.running = True
         async with bench.waiting("one"):
             bench.instance.becomes(ready=True)
             await bench.settle()

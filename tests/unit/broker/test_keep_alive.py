@@ -6,13 +6,14 @@ import anyio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.broker.admission import QueueLimits
+from supervisor.broker.admission import Policy
 from supervisor.broker.broker import Broker
 from supervisor.broker.keep_alive import FOREVER, IdleInstance, decide_idle, keep_alive_of
 from supervisor.broker.lease import LeaseRequest
+from supervisor.broker.tickets import QueueLimits
 from supervisor.events import EventBus
 from tests.fakes.clock import HandClock
-from tests.fakes.instances import FakeFleet, model_entry
+from tests.fakes.instances import FakeFleet, FakePlanner, model_entry
 
 ENTRY = model_entry()
 
@@ -45,7 +46,7 @@ class Bench:
     def __init__(self) -> None:
         self.clock = HandClock()
         self.fleet = FakeFleet()
-        self.broker = Broker(self.fleet, QueueLimits(), self.clock, EventBus(self.clock))
+        self.broker = Broker(self.fleet, FakePlanner(), QueueLimits(), Policy(), self.clock, EventBus(self.clock))
         self.fleet.changed = self.broker.instance_changed
 
     async def use(self, keep_alive: float | None) -> None:
@@ -64,7 +65,7 @@ async def test_zero_stops_it_at_once_but_not_under_a_request() -> None:
     bench = Bench()
     async with anyio.create_task_group() as tasks:
         await tasks.start(bench.broker.run)
-        bench.broker.watch(ENTRY)
+        bench.broker.pin(ENTRY, pinned=False)
         bench.fleet.instance(ENTRY).becomes(ready=True)
         async with bench.broker.lease(LeaseRequest("r", "a", ENTRY, keep_alive=0.0)):
             await anyio.wait_all_tasks_blocked()
@@ -79,7 +80,7 @@ async def test_each_use_starts_the_time_anew() -> None:
     bench = Bench()
     async with anyio.create_task_group() as tasks:
         await tasks.start(bench.broker.run)
-        bench.broker.watch(ENTRY)
+        bench.broker.pin(ENTRY, pinned=False)
         bench.fleet.instance(ENTRY).becomes(ready=True)
         for _ in range(3):
             await bench.use(600.0)
@@ -109,6 +110,6 @@ async def test_a_model_loaded_by_hand_is_watched_too() -> None:
 
 async def bench_load(bench: Bench) -> None:
     """Make the instance ready without a request."""
-    bench.broker.watch(ENTRY)
+    bench.broker.pin(ENTRY, pinned=False)
     bench.fleet.instance(ENTRY).becomes(ready=True)
     await anyio.wait_all_tasks_blocked()

@@ -1,66 +1,53 @@
-"""What running engines were promised is not promised twice."""
+"""What is left of a pool beside the engines that hold of it."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from hypothesis import given
-from hypothesis import strategies as st
-
-from engines.contract import MemoryEstimate
-from supervisor.broker.promised import Holder, rooms_for
+from supervisor.broker.ledger import Claim, Entry, Ledger, Pool
+from supervisor.broker.promised import rooms_beside
 from supervisor.host.pools import PoolRoom
+from tests.fakes.instances import model_entry
 
-HOST = PoolRoom("host", 1000, 2000, "1000 B")
-_FILES = (Path("/m/a.gguf"),)
-
-
-def _holder(name: str, file: str, observed: int | None = None) -> Holder:
-    estimate = MemoryEstimate(weights=300, kv=40, compute=10, mapped=250)  # 100 of its own
-    return Holder(name, 1, (Path(file),), {"host": estimate}, {} if observed is None else {"host": observed})
+ROOM = PoolRoom("host", 100, 200, "what the test says")
 
 
-def test_own_memory_and_mapped_weights_of_a_running_model_are_taken_off() -> None:
-    """And the arithmetic names it."""
-    (left,) = rooms_for([HOST], [_holder("b", "/m/b.gguf")], "a", _FILES)
-
-    assert left.budget == 1000 - 350
-    assert left.why.startswith("1000 B - promised to running models (b ")
+def book(**claims: Claim) -> Ledger:
+    """These models hold of the host."""
+    entries = {f"{name}-1": Entry(f"{name}-1", name, {"host": claim}) for name, claim in claims.items()}
+    return Ledger({"host": Pool(100)}, entries)
 
 
-def test_weights_are_counted_once_per_file() -> None:
-    """Two models over one file map it once; a newcomer over it counts it in its own account."""
-    twice = [_holder("b", "/m/b.gguf"), _holder("c", "/m/b.gguf")]
-
-    assert rooms_for([HOST], twice, "a", _FILES)[0].budget == 1000 - 350 - 100
-    assert rooms_for([HOST], twice, "a", (Path("/m/b.gguf"),))[0].budget == 1000 - 100 - 100
+def test_nobody_leaves_the_room_as_it_is() -> None:
+    """An empty book takes nothing off, and says nothing."""
+    assert rooms_beside([ROOM], Ledger(), model_entry()) == (ROOM,)
 
 
-def test_what_was_seen_counts_where_it_is_more_than_predicted() -> None:
-    """Less seen than predicted frees nothing: the rest is yet to come."""
-    assert rooms_for([HOST], [_holder("b", "/m/b.gguf", 500)], "a", _FILES)[0].budget == 1000 - 750
-    assert rooms_for([HOST], [_holder("b", "/m/b.gguf", 5)], "a", _FILES)[0].budget == 1000 - 350
+def test_what_others_hold_is_taken_off_by_name() -> None:
+    """The arithmetic names each holder."""
+    (room,) = rooms_beside([ROOM], book(a=Claim(30), b=Claim(20)), model_entry())
+    assert room.budget == 50
+    assert "a 30 B" in room.why
+    assert "b 20 B" in room.why
+
+
+def test_files_that_the_newcomer_maps_too_are_on_its_own_account() -> None:
+    """Counted once: the plan counts them, so the room must not."""
+    entry = model_entry()
+    (room,) = rooms_beside([ROOM], book(a=Claim(10, mapped={str(entry.files[0]): 40, "/other": 5})), entry)
+    assert room.budget == 85
+
+
+def test_a_room_is_never_below_nothing() -> None:
+    """More held than there is: nothing is left."""
+    (room,) = rooms_beside([ROOM], book(a=Claim(130)), model_entry())
+    assert room.budget == 0
+
+
+def test_an_unknown_budget_stays_unknown() -> None:
+    """Unknown is None, never 0."""
+    (room,) = rooms_beside([PoolRoom("host", None, None, "")], book(a=Claim(130)), model_entry())
+    assert room.budget is None
 
 
 def test_a_model_has_its_own_memory_to_use_again() -> None:
     """Its plan is made anew while it runs, or while its last engine ends."""
-    assert rooms_for([HOST], [_holder("a", "/m/a.gguf")], "a", _FILES) == (HOST,)
-
-
-@given(st.lists(st.integers(0, 2000)), st.one_of(st.none(), st.integers(0, 4000)))
-def test_what_is_left_is_never_negative_and_unknown_stays_unknown(seen: list[int], budget: int | None) -> None:
-    """Whatever was promised."""
-    holders = [_holder(str(number), f"/m/{number}.gguf", size) for number, size in enumerate(seen)]
-    (left,) = rooms_for([PoolRoom("host", budget, None, "so")], holders, "a", _FILES)
-
-    assert left.budget is None if budget is None else 0 <= (left.budget or 0) <= budget
-
-
-def test_the_margin_is_kept_until_the_engine_was_looked_at() -> None:
-    """It was admitted with it, so nobody else is promised it meanwhile."""
-    estimate = MemoryEstimate(kv=100, upper=30)
-    loading = Holder("b", None, (Path("/m/b.gguf"),), {"host": estimate})
-    looked_at = Holder("b", 1, (Path("/m/b.gguf"),), {"host": estimate}, {"host": 80})
-
-    assert rooms_for([HOST], [loading], "a", _FILES)[0].budget == 1000 - 130
-    assert rooms_for([HOST], [looked_at], "a", _FILES)[0].budget == 1000 - 100
+    assert rooms_beside([ROOM], book(m=Claim(90)), model_entry("m")) == (ROOM,)

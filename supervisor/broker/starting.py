@@ -1,0 +1,119 @@
+"""Working out what a start would take, off the decisions' path; the decisions read what was last worked out."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+
+import anyio
+from anyio.abc import TaskGroup
+
+from engines.contract import LaunchPlan
+from supervisor.broker.admission import Prospect
+from supervisor.broker.books import Book, Thought
+from supervisor.broker.explaining import room_text
+from supervisor.broker.memory_book import MemoryBook, claims_of
+from supervisor.broker.ports import Options, Planner
+from supervisor.broker.tickets import Denial
+from supervisor.clock import Clock
+from supervisor.errors import AdmissionError, InstanceError, SupervisorError
+from supervisor.events import EventBus, InternalError
+from supervisor.host.pools import HOST_POOL, PoolRoom
+from supervisor.models.catalog import ModelEntry
+from supervisor.planning.explained import does_not_fit
+
+_RETRY_AFTER = 60.0
+# Drivers give memory back within milliseconds to a few seconds after a process has ended.
+_BACK_SECONDS = 5.0
+_BACK_PAUSE = 0.1
+
+
+def thought_of(options: Options, entry: ModelEntry, now: float) -> Thought:
+    """What admission needs of the plans; a best plan that does not fit becomes a denial. Pure."""
+    best, beside = options.best, options.beside
+    if not best.fits:
+        error = does_not_fit(best)
+        return Thought(Prospect(denial=Denial(error.code, error.message, _RETRY_AFTER)), now, cause=error)
+    smaller = beside if beside is not None and beside.fits and beside.memory != best.memory else None
+    prospect = Prospect(
+        claims=claims_of(best, entry.files, paging=entry.allow_paging),
+        conceded=None if smaller is None else claims_of(smaller, entry.files, paging=entry.allow_paging),
+        serial_pools=options.serial_pools,
+    )
+    return Thought(prospect, now, best, smaller)
+
+
+class Starting:
+    """Asks the planner, and keeps the answer on the model's page."""
+
+    def __init__(self, planner: Planner, memory: MemoryBook, clock: Clock, bus: EventBus) -> None:
+        self._planner = planner
+        self._memory = memory
+        self._clock = clock
+        self._bus = bus
+
+    def begin(self, book: Book, tasks: TaskGroup | None, done: Callable[[], None]) -> None:
+        """Work out what a start takes, unless that is under way; ``done`` is called when the page says it."""
+        if not book.thinking and tasks is not None:
+            book.thinking = True
+            tasks.start_soon(self._think, book, book.queue[0].request.model, done)
+
+    async def _think(self, book: Book, entry: ModelEntry, done: Callable[[], None]) -> None:
+        try:
+            options = await self._planner.options(entry, self._memory.ledger)
+            book.thought = thought_of(options, entry, self._clock.monotonic())
+            self._memory.use(options.rooms)
+        except SupervisorError as error:
+            book.thought = self._refusal(error)
+        except Exception as error:  # noqa: BLE001  a fault of our own refuses these requests, and ends nothing else
+            self._bus.publish(InternalError(f"planning {entry.id}", repr(error), traceback.format_exc()))
+            said = f"{entry.id}: an internal error ended the planning: {error!r}"
+            book.thought = self._refusal(InstanceError("start_failed", said))
+        finally:
+            book.thinking = False
+        done()
+
+    def announced(self, entry: ModelEntry, plan: LaunchPlan) -> LaunchPlan:
+        """The plan, told of."""
+        self._planner.announce(entry, plan)
+        return plan
+
+    async def again(self, book: Book, entry: ModelEntry) -> LaunchPlan:
+        """A plan for a launch that tries anew, reserved in the first one's place.
+
+        Raises:
+            SupervisorError: there is none, or none that fits beside the others now.
+        """
+        options = await self._planner.options(entry, self._memory.ledger.release(book.instance.id))
+        self._memory.use(options.rooms)
+        thought = thought_of(options, entry, self._clock.monotonic())
+        if thought.cause is not None:
+            raise thought.cause
+        instance, ledger = book.instance.id, self._memory.ledger.release(book.instance.id)
+        for plan, claims in ((thought.best, thought.prospect.claims), (thought.conceded, thought.prospect.conceded)):
+            if plan is not None and claims is not None and not ledger.shortfalls(claims):
+                self._memory.release(instance)
+                self._memory.reserve(instance, entry.id, claims)
+                return plan
+        why = room_text(entry.id, ledger.shortfalls(thought.prospect.claims), ledger)
+        raise AdmissionError("no_room", why, retry_after=_RETRY_AFTER)
+
+    async def seen_back(self, book: Book, model: ModelEntry) -> None:
+        """Return when the bytes of an ended launch are free again by the devices' own word, or after a bound."""
+        entry = self._memory.ledger.entries.get(book.instance.id)
+        held = {pool: claim.anonymous or 0 for pool, claim in entry.claims.items()} if entry is not None else {}
+        with anyio.move_on_after(_BACK_SECONDS):
+            while True:
+                rooms = {room.pool: room for room in await self._planner.rooms(model)}
+                if all(_is_back(rooms.get(pool), size) for pool, size in held.items() if pool != HOST_POOL):
+                    return
+                await anyio.sleep(_BACK_PAUSE)
+
+    def _refusal(self, error: SupervisorError) -> Thought:
+        denial = Denial(error.code, error.message, _RETRY_AFTER)
+        return Thought(Prospect(denial=denial), self._clock.monotonic(), cause=error)
+
+
+def _is_back(room: PoolRoom | None, size: int) -> bool:
+    """Whether a pool has room for what was just given up; what can't be read is taken as given back."""
+    return room is None or room.budget is None or room.budget >= size
