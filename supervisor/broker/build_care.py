@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import anyio
@@ -203,7 +204,8 @@ def model_mark(entry: ModelEntry) -> ModelMark:
 
 def strike_row(strike: Strike) -> dict[str, Any]:
     """A strike as a document."""
-    return {"at": strike.at, "kind": strike.kind, "model": strike.model, "why": strike.why, "log": list(strike.log)}
+    at = datetime.fromtimestamp(strike.at, UTC).isoformat(timespec="milliseconds")
+    return {"at": at, "kind": strike.kind, "model": strike.model, "why": strike.why, "log": list(strike.log)}
 
 
 def _evidence(build: FoundBuild, reason: str, standing: Standing, mark: ModelMark) -> dict[str, Any]:
