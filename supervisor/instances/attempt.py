@@ -21,7 +21,7 @@ from supervisor.instances.probes import ReadinessSignals, wait_until_ready
 from supervisor.instances.race import first_of
 from supervisor.models.catalog import ModelEntry
 from supervisor.processes.child_process import ChildProcess, Exit, SpawnFailed, SpawnSpec, spawn
-from supervisor.processes.events import EngineRemains
+from supervisor.processes.events import EngineRemains, MemoryNotBack
 from supervisor.processes.launch_records import LaunchRecords
 from supervisor.processes.log_file import LogFile
 from supervisor.processes.log_lines import LaunchEnd, LaunchStart
@@ -29,8 +29,11 @@ from supervisor.processes.proc_table import MARK_VARIABLE
 from supervisor.processes.progress import ProgressSample, StallWatch, read_progress
 
 Flush = Callable[[Launch], Awaitable[None]]
+MemoryBack = Callable[[LaunchPlan], Awaitable[None]]
 # Saving what an engine holds takes milliseconds to a second; a stop never waits longer for it.
 FLUSH_SECONDS = 5.0
+# Host memory is free when the last process is gone; a driver may take a moment more for a card's.
+MEMORY_BACK_SECONDS = 10.0
 # How often a load that takes long is told of.
 _PROGRESS_SECONDS = 1.0
 
@@ -56,6 +59,7 @@ class AttemptTools:
     flush: Flush
     log: LogFile
     records: LaunchRecords
+    memory_back: MemoryBack
 
 
 class Attempt:
@@ -125,6 +129,7 @@ class Attempt:
             tools.forget_key(ticket.api_key)
             with anyio.CancelScope(shield=True):
                 await self._take_back()
+        await self._until_memory_is_back(plan)
         return report
 
     async def _run(
@@ -163,6 +168,20 @@ class Attempt:
                     await launch.aclose()
                 tasks.cancel_scope.cancel()
         return reports[0]
+
+    async def _until_memory_is_back(self, plan: LaunchPlan) -> None:
+        """Before anyone counts on what the engine held; bounded, and a fault of those who look ends nothing."""
+        tools = self._tools
+        began = tools.clock.monotonic()
+        with anyio.move_on_after(MEMORY_BACK_SECONDS) as waiting:
+            try:
+                await tools.memory_back(plan)
+            except Exception as error:  # noqa: BLE001  see above
+                trace = traceback.format_exc()
+                tools.bus.publish(InternalError(f"memory of {self.launch_id}", repr(error), trace))
+        if waiting.cancelled_caught:
+            waited = tools.clock.monotonic() - began
+            tools.bus.publish(MemoryNotBack(tools.instance_id, self._entry.id, self.launch_id, waited))
 
     async def _take_back(self) -> None:
         """What was written down of the launch, unless something of it outlived even SIGKILL."""

@@ -11,7 +11,7 @@ from engines.contract import EngineAdapter, LaunchPlan
 from supervisor.clock import Clock
 from supervisor.config.schema import SupervisionConfig
 from supervisor.events import EventBus
-from supervisor.instances.attempt import AttemptTools, Flush
+from supervisor.instances.attempt import AttemptTools, Flush, MemoryBack
 from supervisor.instances.exit_report import LaunchEnd
 from supervisor.instances.launch import Launch
 from supervisor.instances.restart_policy import RestartLimits
@@ -58,6 +58,10 @@ async def no_flush(_launch: Launch) -> None:
     """Nothing to save."""
 
 
+async def no_memory_elsewhere(_plan: LaunchPlan) -> None:
+    """All that an engine held is free when its last process is gone."""
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceTools:
     """What an instance needs of the outside.
@@ -72,6 +76,8 @@ class InstanceTools:
         log: the model's log on disk.
         ended: told how a launch ended; whether the next one begins at once, with another build than this one's.
         flush: awaited, within a bound, before a READY engine is told to stop.
+        memory_back: awaited, within a bound, when the last process of a launch is gone and before the instance is said
+            to be stopped: returns when what the plan held is seen to be free.
         records: where launches are written down, for a daemon that comes after a crash.
         crashed: told of a model's launch that ended unasked while it served, before its leases are broken; answers with
             the launches, this one among them, whose ends a request is to blame for.
@@ -89,6 +95,7 @@ class InstanceTools:
     log: LogFile
     ended: Callable[[ModelEntry, LaunchPlan, LaunchEnd], bool] = no_other_build
     flush: Flush = no_flush
+    memory_back: MemoryBack = no_memory_elsewhere
     records: LaunchRecords = field(default_factory=LaunchRecords)
     crashed: Callable[[str, str], frozenset[str]] = nobody_blamed
 
@@ -110,4 +117,5 @@ def attempt_tools(instance_id: str, tools: InstanceTools, limits: InstanceLimits
         flush=tools.flush,
         log=tools.log,
         records=tools.records,
+        memory_back=tools.memory_back,
     )

@@ -60,3 +60,14 @@ class EngineRemains(Event):
     model: str
     launch: str
     pids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNotBack(Event):
+    """An engine is gone, and what it held was not seen to be free in time; it is not waited for any longer."""
+
+    level: ClassVar[Level] = "warning"
+    instance: str
+    model: str
+    launch: str
+    waited_seconds: float

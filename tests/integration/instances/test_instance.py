@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 
 from engines.contract import EngineAdapter, EngineKind, LaunchPlan
 from engines.llama_cpp.adapter import LlamaCppAdapter
@@ -26,6 +27,7 @@ from supervisor.models.catalog import ModelEntry
 from supervisor.processes.environment import child_environment
 from supervisor.processes.log_folder import LogFolder
 from tests.fakes.instances import model_entry
+from tests.integration.processes.children import wait_gone
 from tests.support.fake_engine import fake_build, set_faults, tiny_model
 from tests.support.sockets import short_socket_folder
 
@@ -48,6 +50,8 @@ class Stage:
         self.fault: Exception | None = None
         self.flush_fault: Exception | None = None
         self.observer: Callable[[], object] = lambda: None
+        self.memory_is_back = anyio.Event()
+        self.memory_is_back.set()
         self.flushed: list[int] = []
         tools = InstanceTools(
             adapter=LlamaCppAdapter(),
@@ -61,6 +65,7 @@ class Stage:
             changed=self.changed,
             log=LogFolder(folder / "logs", self.clock, self.bus, lambda line: line).of("m"),
             flush=self.flush,
+            memory_back=self.memory_back,
         )
         self.instance = Instance(model_entry(), tools, limits)
 
@@ -74,6 +79,11 @@ class Stage:
             self.flushed.append(answer.status)
         if self.flush_fault is not None:
             raise self.flush_fault
+
+    async def memory_back(self, plan: LaunchPlan) -> None:
+        """When the test says so."""
+        assert plan.build == "fake"
+        await self.memory_is_back.wait()
 
     async def prepare(self, entry: ModelEntry) -> LaunchPlan:
         """A plan without planning."""
@@ -142,6 +152,21 @@ async def test_it_starts_when_wanted_and_stops_when_told(tmp_path: Path) -> None
         assert there.states() == ["starting", "ready", "stopping", "stopped"]
         assert there.instance.generation == 1
         assert [(end.phase, end.planned) for end in there.exits()] == [("stopping", True)]
+
+
+async def test_it_is_stopped_when_its_memory_is_back(tmp_path: Path) -> None:
+    """Prevents the next launch from counting on memory that a driver has not freed yet."""
+    async with stage(tmp_path) as there:
+        there.instance.want()
+        await there.until(READY)
+        pid = there.instance.current_launch().pid
+        there.memory_is_back = anyio.Event()
+        there.instance.request_stop("test")
+        await there.until(InstanceState.STOPPING)
+        assert await anyio.to_thread.run_sync(wait_gone, pid)
+        assert there.instance.state is InstanceState.STOPPING
+        there.memory_is_back.set()
+        await there.until(STOPPED)
 
 
 async def test_what_an_engine_holds_is_saved_before_it_stops(tmp_path: Path) -> None:
