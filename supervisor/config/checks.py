@@ -79,6 +79,14 @@ def _aliases(config: Config) -> Iterator[Found]:
             owners.setdefault(alias, f"an alias of {name}")
 
 
+def _presets(config: Config) -> Iterator[Found]:
+    for name, model in config.models.items():
+        for key in model.presets:
+            if key != name and key not in model.aliases:
+                place: Where = ("models", name, "presets", key)
+                yield Found(place, f"{key} is no name of {name}", "name it, or one of its aliases")
+
+
 def _builds_named(config: Config) -> Iterator[Found]:
     """With ``auto`` in the list the names are only known on the machine; then only a likely slip is a problem."""
     for name, model in config.models.items():
@@ -132,6 +140,7 @@ _RULES: tuple[tuple[Callable[[Config], Iterator[Found]], tuple[Where, ...]], ...
     (_build_names, ()),
     (_model_files, ()),
     (_aliases, ()),
+    (_presets, ()),
     (_builds_named, (("engines",),)),
     (_contexts, (("engines",),)),
 )

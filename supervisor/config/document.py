@@ -117,7 +117,8 @@ def _of_object(way: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
     if "properties" in way:
         return "section"
     held = way.get("additionalProperties") or next(iter(way["patternProperties"].values()))
-    return f"name: {_in_words(held, parts)}"
+    # JSON schema says `true` for whatever may stand there.
+    return f"name: {'any value' if held is True else _in_words(held, parts)}"
 
 
 def _of_scalar(way: Mapping[str, Any]) -> str:

@@ -83,7 +83,14 @@ goes over the engine's defaults, also `auto`.
 """
 
 # What stands for a name or a position in the path of a section.
-STEPS = {"engines": ".KIND", "models": ".NAME", "devices": ".NAME", "callers": "[]", "builds": "[]"}
+STEPS = {
+    "engines": ".KIND",
+    "models": ".NAME",
+    "devices": ".NAME",
+    "presets": ".ALIAS",
+    "callers": "[]",
+    "builds": "[]",
+}
 
 # Defaults that depend on the machine, in words.
 STATED_DEFAULTS = {

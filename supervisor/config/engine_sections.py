@@ -113,6 +113,18 @@ class EngineConfig(Section):
         return _validate_settings(value.kind, value.value, info.context) if isinstance(value, _OfEngine) else value
 
 
+class PresetConfig(Section):
+    """What is done to a request that comes under one name: first ``strip``, then ``default``, then ``set``."""
+
+    strip: tuple[str, ...] = Field((), description="fields that are taken out", json_schema_extra=LIVE)
+    default: dict[str, Any] = Field(
+        {}, description="fields and their values where the request has none", json_schema_extra=LIVE
+    )
+    set: dict[str, Any] = Field(
+        {}, description="fields and their values, whatever the request says", json_schema_extra=LIVE
+    )
+
+
 class ModelConfig(Section):
     """A name that clients ask for."""
 
@@ -129,6 +141,10 @@ class ModelConfig(Section):
         None, min_length=1, description="what it is asked for; auto: read from the files", json_schema_extra=NEXT_LAUNCH
     )
     aliases: tuple[Name, ...] = Field((), description="more names for it", json_schema_extra=LIVE)
+    presets: dict[Name, PresetConfig] = Field(
+        {}, description="by name (its own, or an alias): what is done to requests under it", json_schema_extra=LIVE
+    )
+    unlisted: Switch = Field(default=False, description="true: served by name, in no list", json_schema_extra=LIVE)
     keep_alive: KeepAlive = Field(
         600,
         description="an idle instance stays for this long; 0: stops at once; never or forever: never stops for that",

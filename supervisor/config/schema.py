@@ -13,7 +13,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from engines.contract import EngineKind
-from supervisor.config.engine_sections import BuildConfig, EngineConfig, ModelConfig, settings_type, tag_engines
+from supervisor.config.engine_sections import (
+    BuildConfig,
+    EngineConfig,
+    ModelConfig,
+    PresetConfig,
+    settings_type,
+    tag_engines,
+)
 from supervisor.config.fields import (
     LIVE,
     NEXT_LAUNCH,
@@ -62,6 +69,7 @@ __all__ = [
     "ListenConfig",
     "LivenessConfig",
     "ModelConfig",
+    "PresetConfig",
     "QuarantineConfig",
     "QueueConfig",
     "ReadinessConfig",

@@ -18,6 +18,7 @@ from supervisor.gateway.errors import Api, event
 from supervisor.gateway.exchange import Exchange, exchange_of
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.ports import Router
+from supervisor.gateway.presets import apply_preset
 from supervisor.gateway.relay import Call, Relay
 from supervisor.gateway.request_body import Body, read_body, require_messages, require_prompt
 from supervisor.gateway.request_options import take_keep_alive
@@ -144,6 +145,7 @@ class Chats:
         asked = form.read(body.json, exchange_of(request))
         (require_prompt if asked.is_text else require_messages)(asked.chat)
         entry = await self.find(request, form.names(body.model))
+        apply_preset(entry, form.names(body.model), asked.chat)
         path = TEXT_PATH if asked.is_text else CHAT_PATH
         call = Call(exchange_of(request), entry, path, asked.chat, large=body.large, keep_alive=keep_alive)
         tools = asked.chat["tools"] if watches_calls(asked.chat) else None

@@ -30,7 +30,7 @@ class ModelsApi:
     async def listing(self, request: web.Request) -> web.Response:
         """``GET /v1/models``."""
         await self._known()
-        rows = [_row(card) for card in self._seen_by(request) if card.broken is None]
+        rows = [_row(card) for card in self._seen_by(request) if card.broken is None and not card.unlisted]
         return _json({"object": "list", "data": rows})
 
     async def one(self, request: web.Request) -> web.Response:

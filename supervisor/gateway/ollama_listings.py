@@ -25,7 +25,8 @@ class Listings:
 
     def tags(self, caller: Caller) -> dict[str, Any]:
         """Every model that the caller may ask for."""
-        return {"models": [{**_row(card), "size": card.file_bytes} for card in self._seen_by(caller)]}
+        listed = [card for card in self._seen_by(caller) if not card.unlisted]
+        return {"models": [{**_row(card), "size": card.file_bytes} for card in listed]}
 
     def running(self, caller: Caller) -> dict[str, Any]:
         """Every model that runs, with the memory that the status says of it."""

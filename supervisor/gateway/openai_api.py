@@ -16,6 +16,7 @@ from supervisor.gateway.errors import event
 from supervisor.gateway.exchange import exchange_of
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.ports import Router
+from supervisor.gateway.presets import apply_preset
 from supervisor.gateway.relay import Call, Relay
 from supervisor.gateway.request_body import (
     read_body,
@@ -112,6 +113,7 @@ class OpenAiApi:
         caller = exchange.caller
         entry = self._router.resolve(body.model, kind.capability, lambda entry: caller.sees(entry.id, entry.aliases))
         exchange.model = entry.id
+        apply_preset(entry, (body.model,), body.json)
         call = Call(exchange, entry, kind.path, body.json, large=body.large, keep_alive=keep_alive)
         if kind.whole is None:
             return await self._relay.whole(call)

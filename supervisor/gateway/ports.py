@@ -203,6 +203,7 @@ class ModelCard:
         state: the instance's state, such as ``ready``; ``stopped`` when it was never started.
         broken: why it can't be served; None when it can.
         file_bytes: of all its files; this and what follows as the files say.
+        unlisted: served by name, and in no list.
     """
 
     id: str
@@ -217,6 +218,7 @@ class ModelCard:
     architecture: str | None = None
     quantization: str | None = None
     parameter_count: int | None = None
+    unlisted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,6 +201,7 @@ def _card(entry: ModelEntry, instance: Instance | None) -> ModelCard:
         architecture=metadata.architecture if metadata else None,
         quantization=metadata.quantization if metadata else None,
         parameter_count=metadata.parameter_count if metadata else None,
+        unlisted=entry.unlisted,
     )
 
 

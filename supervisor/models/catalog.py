@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from engines.contract import Capability, EngineAdapter, EngineKind, LaunchSettings, ModelMetadata
-from supervisor.config.schema import Config, ModelConfig
+from supervisor.config.schema import Config, ModelConfig, PresetConfig
 from supervisor.events import Event, ModelBroken, ModelFound, ModelNameTaken
 from supervisor.models.inventory import FoundModel
 
@@ -27,6 +27,8 @@ class ModelEntry:
         broken: why it can't be served, in words for the owner.
         build: name of the build that must be used; None: chosen.
         keep_alive: seconds that it stays when idle; None: for ever.
+        presets: what is done to requests, by the name that they come under.
+        unlisted: served by name, and in no list.
     """
 
     id: str
@@ -43,6 +45,8 @@ class ModelEntry:
     pinned: bool
     preload: bool
     allow_paging: bool
+    presets: Mapping[str, PresetConfig] = field(default_factory=dict)
+    unlisted: bool = False
 
     @property
     def launch(self) -> LaunchSettings:
@@ -152,6 +156,8 @@ def _entry(
         pinned=model.pinned,
         preload=model.preload,
         allow_paging=model.allow_paging,
+        presets=model.presets,
+        unlisted=model.unlisted,
     )
 
 

@@ -18,8 +18,10 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 _SAID = {"$schema", "title", "description", "default", "definitions", "format", "then"}
 
 
-def fits(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> bool:
+def fits(value: Any, schema: Mapping[str, Any] | bool, root: Mapping[str, Any]) -> bool:
     """Whether a value is valid."""
+    if isinstance(schema, bool):
+        return schema
     for keyword, wanted in schema.items():
         if keyword not in _SAID and not _RULES[keyword](value, wanted, schema, root):
             return False

@@ -38,6 +38,7 @@ def test_the_examples_are_there() -> None:
         ("engines", "llama.cpp"),
         ("engines", "llama.cpp", "builds", 0),
         ("models", "qwen3-8b"),
+        ("models", "qwen3-8b", "presets", "default-chat"),
         ("models", "qwen3-8b", "launch"),
         ("broker",),
         ("broker", "queue"),
@@ -66,8 +67,8 @@ def test_the_full_example_writes_the_defaults() -> None:
     for section in ("version", "listen", "state_dir", "data_dir", "concessions", "broker", "supervision", "shutdown"):
         assert getattr(full, section) == getattr(plain, section), section
     assert full.host.model_copy(update={"devices": {}}) == plain.host
-    ours = full.models["qwen3-8b"].model_dump(exclude={"file", "aliases", "launch"})
-    default = type(full.models["qwen3-8b"])().model_dump(exclude={"file", "aliases", "launch"})
+    ours = full.models["qwen3-8b"].model_dump(exclude={"file", "aliases", "presets", "launch"})
+    default = type(full.models["qwen3-8b"])().model_dump(exclude={"file", "aliases", "presets", "launch"})
     assert ours == default
 
 
