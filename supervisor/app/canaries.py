@@ -13,7 +13,7 @@ from supervisor.app.knowledge import Knowledge
 from supervisor.broker.broker import Broker
 from supervisor.broker.canary_watch import CanaryTools, CanaryWatch
 from supervisor.builds.quarantine import strikes_build
-from supervisor.clock import Clock
+from supervisor.clock import SystemClock
 from supervisor.events import EventBus
 from supervisor.instances.canary import CanaryResult, try_canary
 from supervisor.instances.fleet import Fleet, ToolsFor
@@ -25,14 +25,7 @@ _AT_WORK_ON_MEMORY = frozenset({InstanceState.STARTING, InstanceState.STOPPING})
 
 
 def canary_watch(
-    knowledge: Knowledge,
-    fleet: Fleet,
-    broker: Broker,
-    tools_for: ToolsFor,
-    *,
-    folder: Path,
-    clock: Clock,
-    bus: EventBus,
+    knowledge: Knowledge, fleet: Fleet, broker: Broker, tools_for: ToolsFor, folder: Path, bus: EventBus
 ) -> CanaryWatch:
     """The watch over this daemon's builds; it hears of every change in the fleet."""
 
@@ -56,7 +49,7 @@ def canary_watch(
         idle_check=knowledge.idle_check,
         folder=folder,
     )
-    watch = CanaryWatch(knowledge.shelf, knowledge.book, tools, clock, bus)
+    watch = CanaryWatch(knowledge.shelf, knowledge.book, tools, SystemClock(), bus)
     fleet.observe(_ignoring_which(watch.look))
     return watch
 

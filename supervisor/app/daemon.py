@@ -152,13 +152,7 @@ class Daemon:
         )
         self._fleet.observe(self._memory.instance_changed)
         self._canaries = canary_watch(
-            self._knowledge,
-            self._fleet,
-            self._broker,
-            self._instance_tools,
-            folder=config.runtime_dir,
-            clock=self._clock,
-            bus=self._bus,
+            self._knowledge, self._fleet, self._broker, self._instance_tools, config.runtime_dir, self._bus
         )
         self._builds = BuildControl(self._shelf, self._knowledge.book, self._clock, self._builds_changed)
         self._status = StatusDocument(
