@@ -142,14 +142,7 @@ class Daemon:
         self._crashes = CrashBook(self._broker.leases_on, self._longest_wait, self._clock, self._bus)
         self._fleet.observe(self._knowledge.care.instance_changed)
         self._fleet.observe(self._broker.instance_changed)
-        self._memory = MemoryWatch(
-            self._fleet.instances,
-            self._knowledge.nvidia.read,
-            self._knowledge.learned,
-            self._knowledge.seen,
-            self._broker,
-            self._bus,
-        )
+        self._memory = self._memory_watch()
         self._fleet.observe(self._memory.instance_changed)
         self._canaries = canary_watch(
             self._knowledge, self._fleet, self._broker, self._instance_tools, config.runtime_dir, self._bus
@@ -166,6 +159,12 @@ class Daemon:
         self._control = ModelControl(self._router, self._fleet, self._status, self._broker)
         tls = self._certificate.context if self._certificate is not None else None
         self._listener = Listener(self._build_gateway(), self._bus, options.address.socket, tls)
+
+    def _memory_watch(self) -> MemoryWatch:
+        knowledge = self._knowledge
+        return MemoryWatch(
+            self._fleet.instances, knowledge.nvidia.read, knowledge.learned, knowledge.seen, self._broker, self._bus
+        )
 
     async def run(self) -> None:
         """Serve until a signal comes, then stop in order."""
