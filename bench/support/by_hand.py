@@ -62,7 +62,7 @@ def cold_start_by_hand(engine: Engine, body: Mapping[str, Any], socket_path: Pat
             argv, env=dict(engine.env), stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
         )
         try:
-            _wait_until_healthy(process, socket_path, began, log)
+            wait_until_healthy(process, socket_path, began, log)
             healthy = time.perf_counter() - began
             first_token(socket_path, body, engine.headers)
             return healthy, time.perf_counter() - began
@@ -70,7 +70,12 @@ def cold_start_by_hand(engine: Engine, body: Mapping[str, Any], socket_path: Pat
             stop_process(process)
 
 
-def _wait_until_healthy(process: subprocess.Popen[bytes], path: Path, began: float, log: Path) -> None:
+def wait_until_healthy(process: subprocess.Popen[bytes], path: Path, began: float, log: Path) -> None:
+    """Until the engine behind the socket answers well.
+
+    Raises:
+        BenchError: it ends before, or takes longer than two minutes from ``began`` on.
+    """
     while not _is_healthy(path):
         if process.poll() is not None or time.perf_counter() - began > _LONGEST:
             end = log.read_text(errors="replace").splitlines()[-5:]

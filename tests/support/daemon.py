@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 import yaml
 
+from tests.support.cgroups import Cgroup
 from tests.support.fake_engine import FakeBuild
 from tests.support.sockets import short_socket_folder
 
@@ -136,11 +137,16 @@ def daemon_config(
 
 @contextmanager
 def running_daemon_sync(
-    folder: Path, config: Mapping[str, Any] | None = None, *, env: Mapping[str, str] | None = None, ready: bool = True
+    folder: Path,
+    config: Mapping[str, Any] | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    ready: bool = True,
+    inside: Cgroup | None = None,
 ) -> Iterator[Daemon]:
     """As ``running_daemon``, for tests without an event loop."""
     with short_socket_folder() as runtime:
-        daemon = _start(folder, config, env or {}, runtime)
+        daemon = _start(folder, config, env or {}, runtime, inside)
         reader = threading.Thread(target=daemon.read_log, name="daemon log")
         reader.start()
         try:
@@ -155,7 +161,12 @@ def running_daemon_sync(
 
 @asynccontextmanager
 async def running_daemon(
-    folder: Path, config: Mapping[str, Any] | None = None, *, env: Mapping[str, str] | None = None, ready: bool = True
+    folder: Path,
+    config: Mapping[str, Any] | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    ready: bool = True,
+    inside: Cgroup | None = None,
 ) -> AsyncIterator[Daemon]:
     """``python -m supervisor serve`` on a free port, ended by SIGTERM; it must leave nothing behind.
 
@@ -164,8 +175,9 @@ async def running_daemon(
         config: the document; what it leaves open of ``listen`` and the folders is filled in. None: no config at all.
         env: more environment.
         ready: wait until it listens.
+        inside: the control group that it and its engines run in.
     """
-    manager = running_daemon_sync(folder, config, env=env, ready=ready)
+    manager = running_daemon_sync(folder, config, env=env, ready=ready, inside=inside)
     daemon = await asyncio.to_thread(manager.__enter__)
     try:
         yield daemon
@@ -181,7 +193,9 @@ def wait_until_listening(daemon: Daemon) -> None:
     daemon.base_url = address if "://" in address else f"http://{address}"
 
 
-def _start(folder: Path, config: Mapping[str, Any] | None, env: Mapping[str, str], runtime: Path) -> Daemon:
+def _start(
+    folder: Path, config: Mapping[str, Any] | None, env: Mapping[str, str], runtime: Path, inside: Cgroup | None
+) -> Daemon:
     argv = [sys.executable, "-m", "supervisor", "serve"]
     if config is None:
         argv += ["--host", "127.0.0.1", "--port", "0"]
@@ -198,7 +212,7 @@ def _start(folder: Path, config: Mapping[str, Any] | None, env: Mapping[str, str
         **env,
     }
     process = subprocess.Popen(
-        argv,
+        argv if inside is None else inside.wrap(argv),
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
