@@ -6,6 +6,11 @@ import importlib.util
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# An example that takes long on a busy machine is no failure; what must be quick is measured by the bench.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 pytest_plugins = (
     "tests.support.leftovers",
