@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from pydantic import BaseModel, ConfigDict
 
 from engines.exits import ExitEvidence, Verdict
-from engines.plan_parts import Budget, Choice, MemoryEstimate, Movable, Tried
+from engines.plan_parts import ALONE, Beside, Budget, Choice, MemoryEstimate, Movable, Tried
 from engines.vocabulary import (
     Blame,
     Capability,
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 # One import for whoever writes an adapter or uses one.
 __all__ = [
+    "ALONE",
+    "Beside",
     "Blame",
     "Budget",
     "BuildFacts",
@@ -239,6 +241,8 @@ class LaunchPlan:
         attempts: what was weighed before, where the first wish did not fit.
         pools: physical memories behind the build's device names.
         kind: name of the launches that take the same memory, by which they are learned from; empty: of none.
+        gpu_resident: all layers lie on a device, so that the CPU has next to nothing to compute.
+        beside: what else ran then: its share of the threads is fixed at launch.
     """
 
     model_id: str
@@ -266,6 +270,8 @@ class LaunchPlan:
     attempts: tuple[Tried, ...] = ()
     pools: Mapping[str, str] = field(default_factory=dict)
     kind: str = ""
+    gpu_resident: bool = False
+    beside: Beside = ALONE
 
 
 class EngineAdapter(Protocol):

@@ -86,3 +86,19 @@ class Movable:
     expert_layers: int
     cache_types: tuple[str, ...]
     owned: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a launch shares the CPUs with, as it was when the launch was planned.
+
+    Attributes:
+        cpu_resident: other instances whose layers the CPU computes, all or some.
+        gpu_threads: threads of the others, whose layers all lie on a device.
+    """
+
+    cpu_resident: int = 0
+    gpu_threads: int = 0
+
+
+ALONE = Beside()

@@ -18,6 +18,7 @@ _OWNED: Mapping[str, tuple[str, ...]] = {
     "n_gpu_layers": ("-ngl", "--gpu-layers", "--n-gpu-layers"),
     "tensor_split": ("-ts", "--tensor-split", "-sm", "--split-mode", "-mg", "--main-gpu"),
     "n_cpu_moe": ("-ncmoe", "--n-cpu-moe", "-cmoe", "--cpu-moe", "-ot", "--override-tensor"),
+    "kv_offload": ("-nkvo", "--no-kv-offload", "--no-op-offload"),
     "ctx_size": ("-c", "--ctx-size"),
     "slots": ("-np", "--parallel"),
     "cache_type": ("-ctk", "--cache-type-k", "-ctv", "--cache-type-v"),

@@ -23,6 +23,7 @@ import supervisor
 from engines.contract import EngineAdapter, LaunchPlan
 from engines.registry import ADAPTERS, adapter_for
 from supervisor.app.canaries import canary_watch
+from supervisor.app.cpus import cpu_watch
 from supervisor.app.knowledge import Knowledge
 from supervisor.broker.admission import Policy
 from supervisor.broker.broker import Broker
@@ -132,6 +133,7 @@ class Daemon:
             config.state_dir,
             ours=OurEngines(self._engine_pids, self._held, self._orphans.done.wait),
             mark=self._records.run_mark,
+            running=lambda model_id: self._fleet.plans_beside(model_id),  # noqa: PLW0108  there is no fleet yet
         )
         self._router = self._knowledge.router
         self._shelf = self._knowledge.shelf
@@ -149,12 +151,7 @@ class Daemon:
         )
         self._builds = BuildControl(self._shelf, self._knowledge.book, self._clock, self._builds_changed)
         self._status = StatusDocument(
-            supervisor.__version__,
-            self._clock,
-            self._fleet,
-            self._broker,
-            self._builds.rows,
-            lambda: self._address,
+            supervisor.__version__, self._clock, self._fleet, self._broker, self._builds.rows, lambda: self._address
         )
         self._control = ModelControl(self._router, self._fleet, self._status, self._broker)
         tls = self._certificate.context if self._certificate is not None else None
@@ -197,6 +194,7 @@ class Daemon:
         await tasks.start(self._knowledge.book.run)
         await tasks.start(self._knowledge.care.run)
         await tasks.start(self._canaries.run)
+        await tasks.start(cpu_watch(self._knowledge, self._fleet, self._broker, self._bus).run)
         host, port = await tasks.start(self._listener.run)
         scheme = "http"
         if self._certificate is not None:

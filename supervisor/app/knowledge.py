@@ -10,6 +10,8 @@ from pathlib import Path
 from engines.contract import EngineAdapter
 from engines.registry import ADAPTERS, adapter_for
 from supervisor.broker.build_care import BuildCare
+from supervisor.broker.cpu_watch import CpuReading
+from supervisor.broker.cpus import Cpus, Running
 from supervisor.broker.launching import Launching
 from supervisor.broker.learned import SCHEMA as LEARNED_SCHEMA
 from supervisor.broker.learned import LearnedMemory
@@ -31,11 +33,14 @@ from supervisor.config.schema import Config
 from supervisor.events import EventBus, NoModels
 from supervisor.host.boot import boot_mark
 from supervisor.host.budget import HostLimits
+from supervisor.host.cgroup import find_cgroup
+from supervisor.host.cpu import read_cpu
 from supervisor.host.device_rooms import DeviceWish, DeviceWishes
 from supervisor.host.files import HostFiles
 from supervisor.host.nvidia import NvidiaWatch
-from supervisor.host.overrides import with_overrides
+from supervisor.host.overrides import override_cpu, with_overrides
 from supervisor.host.snapshot import HostSnapshot, take_snapshot
+from supervisor.host.throttling import read_throttling
 from supervisor.models.catalog import build_catalog, explicit_files
 from supervisor.models.inventory import Inventory
 from supervisor.models.metadata_cache import CACHE_SCHEMA as MODELS_SCHEMA
@@ -60,6 +65,7 @@ class Knowledge:
         nvidia: asks NVIDIA's driver.
         book: what is held against builds.
         care: chooses builds, and tells the book how launches ended.
+        cpus: the CPU budget as last seen.
         launching: makes plans; ``ours`` are the engines that run meanwhile, none where no daemon runs.
     """
 
@@ -73,6 +79,7 @@ class Knowledge:
         root: Path = _ROOT,
         ours: OurEngines = _NOBODY,
         mark: str | None = None,
+        running: Running = lambda _: (),
     ) -> None:
         """``mark``: what short commands carry in their environment, so that one left behind is found."""
         self._config = config
@@ -91,7 +98,8 @@ class Knowledge:
         self.book = self._build_book()
         self.care = BuildCare(adapter_for, self.shelf, self.book, SystemClock(), bus, self._stable_after)
         rooms = Rooms(self.read_host, self._room_limits, ours, self.learned, self.seen)
-        self.launching = Launching(ADAPTERS, self.shelf, rooms, lambda: self._config.concessions, bus, self.care)
+        self.cpus = Cpus(lambda: self._config.host.cpu_share, running, bus)
+        self.launching = Launching(ADAPTERS, self.shelf, rooms, self._concessions, bus, self.care, self.cpus)
 
     def use(self, config: Config) -> None:
         """Look by another config from now on."""
@@ -112,6 +120,20 @@ class Knowledge:
         """The machine as it is now, with what the config says over it."""
         host = self._config.host
         return with_overrides(take_snapshot(self._root, self.nvidia), host.cpus, host.reserve.cpus)
+
+    def read_cpu(self) -> CpuReading:
+        """The CPUs as they are now, with what the config says over them, and how much its group is throttled."""
+        host, files = self._config.host, HostFiles(self._root)
+        found = read_cpu(files, find_cgroup(files))
+        budget = override_cpu(found, host.cpus, host.reserve.cpus)
+        return CpuReading(budget, found.quota, read_throttling(files, found.source))
+
+    def _concessions(self) -> tuple[str, ...]:
+        return self._config.concessions
+
+    def look_interval(self) -> float:
+        """Seconds between two looks at the CPUs while an engine runs."""
+        return self._config.host.look_every
 
     def _build_shelf(self) -> BuildShelf:
         inspector = BuildInspector(

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import anyio.to_thread
 
-from engines.contract import EngineAdapter, EngineKind, LaunchPlan, LaunchSettings, ModelMetadata
+from engines.contract import Beside, EngineAdapter, EngineKind, LaunchPlan, LaunchSettings, ModelMetadata
 from supervisor.broker.build_care import BuildCare
+from supervisor.broker.cpus import Cpus
 from supervisor.broker.ledger import Ledger
 from supervisor.broker.ports import Options
 from supervisor.broker.promised import rooms_beside
@@ -54,6 +55,7 @@ class Launching:
         concessions: Callable[[], tuple[str, ...]],
         bus: EventBus,
         care: BuildCare,
+        cpus: Cpus,
     ) -> None:
         self._adapters = adapters
         self._shelf = shelf
@@ -61,20 +63,22 @@ class Launching:
         self._concessions = concessions
         self._bus = bus
         self._care = care
+        self._cpus = cpus
 
-    async def plan(self, entry: ModelEntry, ledger: Ledger | None = None) -> LaunchPlan:
+    async def plan(self, entry: ModelEntry, ledger: Ledger | None = None, beside: Beside | None = None) -> LaunchPlan:
         """The plan as it would be made now, whether it fits or not; publishes nothing.
 
         Args:
             entry: the model.
             ledger: who holds memory beside it; None: nobody.
+            beside: what it shares the CPUs with; None: with what runs now.
 
         Raises:
             PlanError: ``no_build``, ``build_unusable``, ``setting_refused``, ``device_lost``.
             ModelError: ``model_broken``.
         """
         basis = await self._look(entry)
-        return await self._make(entry, basis, rooms_beside(basis.rooms, ledger or Ledger(), entry))
+        return await self._make(entry, basis, rooms_beside(basis.rooms, ledger or Ledger(), entry), beside)
 
     async def plan_on(self, entry: ModelEntry, build: FoundBuild, why: str = "to be tried") -> LaunchPlan:
         """The plan for a launch with this very build, whatever is held against it; ``why`` goes into the rationale.
@@ -89,6 +93,7 @@ class Launching:
     async def options(self, entry: ModelEntry, ledger: Ledger) -> Options:
         """See ``ports.Planner``."""
         basis = await self._look(entry)
+        self._cpus.saw(basis.reading.host.cpu)
         best = await self._make(entry, basis, basis.rooms)
         beside = rooms_beside(basis.rooms, ledger, entry)
         smaller = None if beside == basis.rooms else await self._make(entry, basis, beside)
@@ -135,7 +140,9 @@ class Launching:
         rooms = self._rooms.whole(reading, build)
         return _Basis(entry.metadata, settings, wish.missed, _for_plan(build, why), reading, rooms)
 
-    async def _make(self, entry: ModelEntry, basis: _Basis, rooms: tuple[PoolRoom, ...]) -> LaunchPlan:
+    async def _make(
+        self, entry: ModelEntry, basis: _Basis, rooms: tuple[PoolRoom, ...], beside: Beside | None = None
+    ) -> LaunchPlan:
         request = PlanRequest(
             model_id=entry.id,
             files=entry.files,
@@ -149,6 +156,7 @@ class Launching:
             concessions=self._concessions(),
             allow_paging=entry.allow_paging,
             learned=basis.reading.learned,
+            beside=self._cpus.beside(entry.id) if beside is None else beside,
         )
         # A search takes a while.
         adapter = self._adapters[entry.engine]

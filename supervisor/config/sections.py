@@ -156,8 +156,14 @@ class HostConfig(Section):
     reserve: ReserveConfig = Field(ReserveConfig(), description="what is kept free", json_schema_extra=LIVE)
     cpu_share: Literal["split", "exclusive"] = Field(
         "split",
-        description="how CPU-resident instances share the thread budget; not used yet",
+        description="split: each launch gets the threads that are its share if all instances that run are busy at "
+        "once; exclusive: each gets all of them",
         json_schema_extra=NEXT_LAUNCH,
+    )
+    look_every: Interval = Field(
+        30,
+        description="while an engine runs, its CPU quota and throttling are looked at this often",
+        json_schema_extra=LIVE,
     )
     device_lost: Literal["fail", "degrade"] = Field(
         "fail",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from engines.contract import EngineAdapter
+from engines.contract import EngineAdapter, LaunchPlan
 from supervisor.errors import AdmissionError
 from supervisor.instances.instance import Instance
 from supervisor.instances.lifecycle import InstanceState
@@ -79,6 +79,11 @@ class Fleet:
     def known(self, model_id: str) -> Instance | None:
         """The model's instance, if it was ever asked for."""
         return self._instances.get(model_id)
+
+    def plans_beside(self, model_id: str) -> tuple[LaunchPlan | None, ...]:
+        """Plans of the other instances that run; None: one that starts and never had one."""
+        others = (instance for instance in self._instances.values() if instance.model_id != model_id)
+        return tuple(instance.plan for instance in others if instance.state not in AT_REST)
 
     def drain(self) -> None:
         """No instance takes new requests."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from engines.contract import (
+    ALONE,
+    Beside,
     BuildFacts,
     Capability,
     Choice,
@@ -28,6 +30,7 @@ from supervisor.planning.context import ContextChoice, ContextRequest, choose_co
 from supervisor.planning.corrections import Learned, corrected_by, kind_of, told
 from supervisor.planning.explained import memory_choice, place_choices, with_sizes
 from supervisor.planning.placement import Offer, Placements, offer_devices
+from supervisor.planning.residency import gpu_resident
 from supervisor.planning.scales import Scales
 from supervisor.planning.threads import ThreadChoice, ThreadRequest, choose_threads
 
@@ -55,6 +58,7 @@ class PlanRequest:
         concessions: steps that the plan may take to fit, in their order.
         allow_paging: start even when the weights do not fit.
         learned: what launches have shown of their memory, by kind.
+        beside: what else runs and shares the CPUs.
     """
 
     model_id: str
@@ -69,6 +73,7 @@ class PlanRequest:
     allow_paging: bool
     concessions: tuple[str, ...] = STEPS
     learned: Mapping[str, Learned] = field(default_factory=dict)
+    beside: Beside = ALONE
 
 
 def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
@@ -79,8 +84,9 @@ def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
     """
     wishes = _Wishes(request.launch, request.defaults)
     settings = wishes.merged()
-    threads = choose_threads(_thread_request(request, wishes, adapter))
-    context = choose_context(_context_request(request, wishes, threads.threads))
+    asked = _thread_request(request, wishes, adapter)
+    threads = choose_threads(asked)
+    context = choose_context(_context_request(request, wishes, asked))
     movable = adapter.movable(request.metadata, settings)
     predict = adapter.estimator(request.metadata)
     better = corrected_by(predict, request.build.fingerprint, request.learned)
@@ -93,7 +99,9 @@ def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
     command_of(wished, adapter)
     placements = Placements(offer, movable, scales)
     outcome = concede(wished, placements, movable, _ladder(request, wishes, movable), scales)
-    draft = outcome.weighed.draft
+    resident = gpu_resident(outcome.weighed.draft, movable, request.build.facts.devices)
+    threads = choose_threads(replace(asked, gpu_resident=resident))
+    draft = replace(outcome.weighed.draft, threads=threads.threads, threads_batch=threads.threads_batch)
     command = command_of(draft, adapter)
     build = Choice("build", request.build.name, request.build.why)
     place = (*place_choices(offer, movable, outcome.weighed, scales), *with_sizes(context.choices, draft))
@@ -125,6 +133,8 @@ def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
         attempts=outcome.attempts,
         pools={device: room.pool for room in request.rooms for device in room.devices},
         kind=kind_of(draft, request.build.fingerprint),
+        gpu_resident=resident,
+        beside=request.beside,
     )
 
 
@@ -219,11 +229,14 @@ def _thread_request(request: PlanRequest, wishes: _Wishes, adapter: EngineAdapte
         launch_threads_batch=getattr(request.launch, "threads_batch", None),
         default_threads_batch=getattr(request.defaults, "threads_batch", None),
         extra_args_own=adapter.own_threads(wishes.merged()),
+        beside=request.beside,
         cpu=request.host.cpu,
     )
 
 
-def _context_request(request: PlanRequest, wishes: _Wishes, threads: int | None) -> ContextRequest:
+def _context_request(request: PlanRequest, wishes: _Wishes, asked: ThreadRequest) -> ContextRequest:
+    # Slots by the whole budget: how many may ask at once does not depend on what else happens to run now.
+    alone = choose_threads(replace(asked, beside=ALONE))
     return ContextRequest(
         ctx_size=wishes.value("ctx_size"),
         ctx_source=wishes.source("ctx_size"),
@@ -231,7 +244,7 @@ def _context_request(request: PlanRequest, wishes: _Wishes, threads: int | None)
         slots_source=wishes.source("slots"),
         cache_type=wishes.value("cache_type"),
         cache_source=wishes.source("cache_type"),
-        threads=threads,
+        threads=alone.threads,
         capabilities=request.capabilities,
         metadata=request.metadata,
     )

@@ -4,23 +4,33 @@ A rule answers or passes; the first answer stands:
 
 1. a number of the model's own settings, then of the engine's defaults: never clamped, but its cost is said;
 2. the user's extra arguments hold the flag: nothing is said, so that the user's word stands;
-3. the CPU budget, where a quota binds: threads beyond it are stopped in every period, and the others wait for them;
-4. cores for generation, which waits for memory, so that a second thread on a core adds little; all CPUs for batch.
+3. all layers lie on a device: one or two threads feed it, and more would only wait for each other;
+4. this launch's share of the CPU budget, where a quota binds: threads beyond it are stopped in every period, and the
+   others wait for them;
+5. its share of the cores for generation, which waits for memory, so that a second thread on a core adds little; of all
+   CPUs for batch.
 
-A default for launches whose layers all lie on a GPU belongs between 2 and 3: one more function in ``_RULES``, and a
-field of ``ThreadRequest`` that says so.
+Decision record 7 has the measurements behind 3 and 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
-from engines.contract import Choice
+from engines.contract import ALONE, Beside, Choice, LaunchPlan
 from supervisor.host.cpu import CpuBudget
 
 _GENERATION = "threads"
 _BATCH = "threads_batch"
+
+CpuShare = Literal["split", "exclusive"]
+
+# With all layers on a device, what is left to the CPU is rows of the embedding table and sampling.
+GPU_RESIDENT_THREADS = 2
+# Between one and two CPUs two threads are faster from here on; above two, a part of a CPU more is not worth a thread.
+_TWO_THREADS_FROM = 1.5
 
 # Measured with llama-server under a quota of one CPU.
 _COST = "1 thread gave 52 tokens/s, 8 gave 21, 16 gave 15 under a quota of one CPU"
@@ -34,6 +44,8 @@ class ThreadRequest:
         launch_threads, launch_threads_batch: of the model's own launch settings; None: not said.
         default_threads, default_threads_batch: of the engine's defaults; None: not said.
         extra_args_own: the user's extra arguments hold the engine's thread flag.
+        gpu_resident: all layers lie on a device.
+        beside: what else runs and takes of the budget; see ``beside``.
     """
 
     cpu: CpuBudget
@@ -42,6 +54,8 @@ class ThreadRequest:
     launch_threads_batch: int | None = None
     default_threads_batch: int | None = None
     extra_args_own: bool = False
+    gpu_resident: bool = False
+    beside: Beside = ALONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +82,31 @@ class _Answer:
 _Rule = Callable[[ThreadRequest, str], _Answer | None]
 
 
+def beside(share: CpuShare, running: Iterable[LaunchPlan | None]) -> Beside:
+    """What a new launch shares the CPUs with.
+
+    Args:
+        share: ``split``: all that run may be busy at once; ``exclusive``: one at a time, so that each gets everything.
+        running: plans of the other instances that run; None: one that starts and has no plan yet.
+    """
+    if share == "exclusive":
+        return ALONE
+    plans = tuple(running)
+    on_device = [plan for plan in plans if plan is not None and plan.gpu_resident]
+    threads = sum(GPU_RESIDENT_THREADS if plan.threads is None else plan.threads for plan in on_device)
+    return Beside(cpu_resident=len(plans) - len(on_device), gpu_threads=threads)
+
+
+def threads_under_quota(cpus: float) -> int:
+    """Threads for so many CPUs' worth of time: rounded down, but two from 1.5 on; at least one."""
+    return 2 if _TWO_THREADS_FROM <= cpus < 2 else max(1, int(cpus))  # noqa: PLR2004  see the constant
+
+
 def choose_threads(request: ThreadRequest) -> ThreadChoice:
     """Threads for generation and for batch, each with its reason."""
     generation = _first_answer(request, _GENERATION)
     batch = _first_answer(request, _BATCH)
-    budget = _budget(request.cpu)
+    share = _share(request)
     asked = [answer.threads for answer in (generation, batch) if answer.threads is not None]
     return ThreadChoice(
         threads=generation.threads,
@@ -81,7 +115,7 @@ def choose_threads(request: ThreadRequest) -> ThreadChoice:
             Choice(_GENERATION, generation.threads, generation.reason),
             Choice(_BATCH, batch.threads, batch.reason),
         ),
-        over_budget=budget is not None and max(asked, default=0) > budget,
+        over_budget=share is not None and max(asked, default=0) > share,
     )
 
 
@@ -105,7 +139,7 @@ def _explicit(request: ThreadRequest, choice: str) -> _Answer | None:
     )
     for name, threads in settings:
         if threads is not None:
-            return _Answer(threads, f"{name} says {threads}{_cost(threads, request.cpu)}")
+            return _Answer(threads, f"{name} says {threads}{_cost(threads, request)}")
     return None
 
 
@@ -121,48 +155,88 @@ def _same_as_generation(request: ThreadRequest, choice: str) -> _Answer | None:
     return generation and _Answer(generation.threads, f"as threads: {generation.reason}")
 
 
+def _gpu_resident(request: ThreadRequest, _choice: str) -> _Answer | None:
+    if not request.gpu_resident:
+        return None
+    share = _share(request)
+    threads = GPU_RESIDENT_THREADS if share is None else min(GPU_RESIDENT_THREADS, share)
+    why = "all layers are on a device: more threads would only wait for each other"
+    return _Answer(threads, why if share is None else f"{why}; {_limit_in_words(request)}")
+
+
 def _quota(request: ThreadRequest, _choice: str) -> _Answer | None:
-    cpu = request.cpu
-    return _Answer(cpu.threads, _limit_in_words(cpu)) if cpu.quota_binds else None
+    return _Answer(_share(request), _limit_in_words(request)) if request.cpu.quota_binds else None
 
 
 def _cores(request: ThreadRequest, choice: str) -> _Answer | None:
     cpu = request.cpu
-    budget = _budget(cpu)
-    if budget is None:
+    share = _share(request)
+    if share is None:
         return None
+    limit = _limit_in_words(request)
     if choice == _BATCH or cpu.physical_count is None:
         unknown = "" if choice == _BATCH else "; which of them share a core is not known"
-        return _Answer(budget, f"{_limit_in_words(cpu)}{unknown}")
-    cores = max(1, min(cpu.physical_count, budget))
-    if cores == budget:
-        return _Answer(cores, f"{_limit_in_words(cpu)}; each is a core of its own")
-    return _Answer(cores, f"{_plural(cores, 'core')} under {_plural(budget, 'CPU')}; {_limit_in_words(cpu)}")
+        return _Answer(share, f"{limit}{unknown}")
+    cores = max(1, min(int(_divided(request, min(cpu.physical_count, cpu.threads))), share))
+    if cores == share:
+        return _Answer(cores, f"{limit}; each is a core of its own")
+    return _Answer(cores, f"{_plural(cores, 'core')} under {_plural(share, 'CPU')}; {limit}")
 
 
-_RULES: tuple[_Rule, ...] = (_explicit, _extra_args, _same_as_generation, _quota, _cores)
+_RULES: tuple[_Rule, ...] = (_explicit, _extra_args, _same_as_generation, _gpu_resident, _quota, _cores)
 
 
-def _budget(cpu: CpuBudget) -> int | None:
-    return None if cpu.effective is None else cpu.threads
+def _share(request: ThreadRequest) -> int | None:
+    """Threads that this launch may have of the budget; None: the budget is not known."""
+    cpu = request.cpu
+    if cpu.effective is None:
+        return None
+    left = _divided(request, cpu.effective)
+    return threads_under_quota(left) if cpu.quota_binds else max(1, int(left))
 
 
-def _cost(threads: int, cpu: CpuBudget) -> str:
-    """What a number above the budget costs; empty when it is within it."""
-    budget = _budget(cpu)
-    if budget is None or threads <= budget:
+def _divided(request: ThreadRequest, cpus: float) -> float:
+    """What is left of so many CPUs beside launches on devices, divided among those that the CPU computes."""
+    others = request.beside
+    if request.gpu_resident:
+        return cpus  # one or two threads; they are taken from the others' shares, not the other way round
+    return max(0.0, cpus - others.gpu_threads) / (others.cpu_resident + 1)
+
+
+def _cost(threads: int, request: ThreadRequest) -> str:
+    """What a number above the share costs; empty when it is within it."""
+    share = _share(request)
+    if share is None or threads <= share:
         return ""
-    above = f", {threads - budget} above the budget of {_limit_in_words(cpu)}"
-    if cpu.quota_binds:
+    above = f", {threads - share} above the budget of {_limit_in_words(request)}"
+    if request.cpu.quota_binds:
         return f"{above}; they use up the quota early in each period and all stand still for its rest: {_COST}"
     return f"{above}; they take turns on the same CPUs, and the others wait for them at every layer"
 
 
-def _limit_in_words(cpu: CpuBudget) -> str:
-    """``2 of 96 CPUs: quota 200000/100000 in /sys/fs/cgroup/cpu.max``."""
-    of = _plural(cpu.threads, "CPU") if cpu.host_count is None else f"{cpu.threads} of {_plural(cpu.host_count, 'CPU')}"
-    rounded = f" ({cpu.effective:g}, rounded down)" if cpu.effective and cpu.effective > cpu.threads else ""
+def _limit_in_words(request: ThreadRequest) -> str:
+    """``2 of 96 CPUs: quota 200000/100000 in /sys/fs/cgroup/cpu.max``, and what of it others use."""
+    cpu, share = request.cpu, _share(request)
+    count = cpu.threads if share is None else share
+    of = _plural(count, "CPU") if cpu.host_count is None else f"{count} of {_plural(cpu.host_count, 'CPU')}"
+    rounded, divided = "", _divided(request, cpu.effective or 0.0)
+    if cpu.effective and divided != count:
+        rounded = f" ({_sum(request)}, rounded {'down' if divided > count else 'up'})"
+    elif cpu.effective and divided != cpu.effective:
+        rounded = f" ({_sum(request)})"
     return f"{of}{rounded}: {cpu.why or 'the limit'} in {cpu.source or 'an unnamed place'}"
+
+
+def _sum(request: ThreadRequest) -> str:
+    """``2.5``, or how it was divided: ``(4 - 2 for instances on devices) / 3 instances``."""
+    others, cpus = request.beside, f"{request.cpu.effective:g}"
+    if request.gpu_resident or others == ALONE:
+        return cpus
+    left = f"{cpus} - {others.gpu_threads} for instances on devices" if others.gpu_threads else cpus
+    if not others.cpu_resident:
+        return left
+    left = f"({left})" if others.gpu_threads else left
+    return f"{left} / {others.cpu_resident + 1} instances that may be busy at once"
 
 
 def _plural(count: int, noun: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.contract import BuildFacts, Capability, DeviceListing, LaunchPlan, ModelMetadata
+from engines.contract import Beside, BuildFacts, Capability, DeviceListing, LaunchPlan, ModelMetadata
 from engines.llama_cpp.adapter import LlamaCppAdapter
 from engines.llama_cpp.settings import LlamaCppSettings
 from supervisor.errors import PlanError
@@ -195,3 +195,12 @@ def test_extra_arguments_that_place_layers_stand() -> None:
     assert made.n_gpu_layers is None
     assert "extra_args" in reason(made, "devices")
     assert "not in the memory predicted" in reason(made, "--mmproj")
+
+
+def test_what_runs_beside_takes_threads_and_no_slots() -> None:
+    """Prevents: a model serves fewer requests at once for as long as it runs, because another ran when it started."""
+    alone, shared = plan(REQUEST), plan(replace(REQUEST, beside=Beside(cpu_resident=1)))
+
+    assert (alone.threads, shared.threads) == (2, 1)
+    assert alone.slots == shared.slots == 2
+    assert shared.beside == Beside(cpu_resident=1)

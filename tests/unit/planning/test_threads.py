@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engines.contract import ALONE, Beside
 from supervisor.host.cpu import CpuBudget
-from supervisor.planning.threads import ThreadChoice, ThreadRequest, choose_threads
+from supervisor.planning.threads import (
+    GPU_RESIDENT_THREADS,
+    ThreadChoice,
+    ThreadRequest,
+    beside,
+    choose_threads,
+    threads_under_quota,
+)
+from tests.unit.planning.plans import plan_with
 
 _UNKNOWN = CpuBudget(None, None, None, None, None, threads=1)
 _FREE = CpuBudget(
@@ -47,6 +56,12 @@ def _choose(cpu: CpuBudget, **asked: Any) -> ThreadChoice:
         (_FREE, {"extra_args_own": True}, None, None),
         (_QUOTA, {"extra_args_own": True, "launch_threads": 6}, 6, None),
         (_QUOTA, {"extra_args_own": True, "default_threads_batch": 4}, None, 4),
+        # all layers on a device: one or two, after what was written down and before the limits
+        (_FREE, {"gpu_resident": True}, 2, 2),
+        (_UNKNOWN, {"gpu_resident": True}, 2, 2),
+        (_QUOTA, {"gpu_resident": True, "launch_threads": 6}, 6, 6),
+        (_QUOTA, {"gpu_resident": True, "default_threads": 4}, 4, 4),
+        (_FREE, {"gpu_resident": True, "extra_args_own": True}, None, None),
     ],
 )
 def test_the_first_who_has_a_word_decides(
@@ -118,6 +133,84 @@ def test_without_a_known_budget_nothing_is_over_it() -> None:
     assert not _choose(_UNKNOWN, launch_threads=64).over_budget
 
 
+def _under(quota: float, host: int = 96) -> CpuBudget:
+    return CpuBudget(host, host, None, quota, quota, max(1, int(quota)), host, "/cg/cpu.max", f"quota {quota:g}")
+
+
+@pytest.mark.parametrize(
+    ("quota", "threads"), [(0.01, 1), (0.5, 1), (1.0, 1), (1.49, 1), (1.5, 2), (1.99, 2), (2.0, 2), (2.5, 2), (7.65, 7)]
+)
+def test_a_part_of_a_cpu_is_worth_a_thread_between_one_and_two_only(quota: float, threads: int) -> None:
+    """Two threads beat one from 1.5 CPUs on; above two, one more thread than CPUs stands still too much."""
+    assert threads_under_quota(quota) == threads
+    assert _choose(_under(quota)).threads == threads
+
+
+def test_rounding_up_is_said_and_is_not_over_the_budget() -> None:
+    """1.5 CPUs are two threads, of which the owner is not warned."""
+    choice = _choose(_under(1.5), launch_threads=2)
+
+    assert not choice.over_budget
+    assert "2 of 96 CPUs (1.5, rounded up)" in _choose(_under(1.5)).choices[0].reason
+
+
+def test_a_device_launch_under_less_than_two_cpus_gets_what_there_is() -> None:
+    """The default of two is no reason to break a quota of one."""
+    assert _choose(_under(1.0), gpu_resident=True).threads == 1
+
+
+@pytest.mark.parametrize(
+    ("cpu", "others", "threads", "batch"),
+    [
+        (_FREE, Beside(cpu_resident=1), 4, 8),
+        (_FREE, Beside(cpu_resident=2), 2, 5),
+        (_FREE, Beside(cpu_resident=40), 1, 1),
+        (_FREE, Beside(gpu_threads=2), 6, 14),
+        (_FREE, Beside(cpu_resident=1, gpu_threads=2), 3, 7),
+        (_FREE, Beside(gpu_threads=64), 1, 1),
+        (_under(8.0), Beside(cpu_resident=1), 4, 4),
+        (_under(3.0), Beside(cpu_resident=1), 2, 2),
+        (_UNKNOWN, Beside(cpu_resident=3), None, None),
+    ],
+)
+def test_the_budget_is_divided_among_those_that_may_be_busy_at_once(
+    cpu: CpuBudget, others: Beside, threads: int, batch: int
+) -> None:
+    """What launches on devices use comes off first; the rest is divided by those that the CPU computes."""
+    choice = _choose(cpu, beside=others)
+
+    assert (choice.threads, choice.threads_batch) == (threads, batch)
+
+
+def test_the_division_is_shown() -> None:
+    """Whoever wonders about 3 threads of 8 CPUs finds the sum."""
+    reason = _choose(_under(8.0), beside=Beside(cpu_resident=1, gpu_threads=2)).choices[0].reason
+
+    assert reason.startswith("3 of 96 CPUs ((8 - 2 for instances on devices) / 2 instances that may be busy at once)")
+
+
+def test_an_explicit_number_is_measured_by_the_share() -> None:
+    """It stands beside another instance too, and the owner hears what it costs."""
+    alone = _choose(_under(8.0), launch_threads=8)
+    shared = _choose(_under(8.0), launch_threads=8, beside=Beside(cpu_resident=1))
+
+    assert (alone.threads, alone.over_budget) == (8, False)
+    assert (shared.threads, shared.over_budget) == (8, True)
+
+
+def test_what_runs_beside_is_counted_by_where_it_computes() -> None:
+    """One on the CPU, one on a device with its threads, one that has no plan yet and counts as on the CPU."""
+    running = [
+        plan_with(threads=4),
+        plan_with(threads=1, gpu_resident=True),
+        plan_with(threads=None, gpu_resident=True),
+    ]
+
+    assert beside("split", [*running, None]) == Beside(cpu_resident=2, gpu_threads=1 + GPU_RESIDENT_THREADS)
+    assert beside("exclusive", [*running, None]) == ALONE
+    assert beside("split", []) == ALONE
+
+
 _COUNT = st.none() | st.integers(1, 512)
 
 
@@ -132,20 +225,23 @@ _COUNT = st.none() | st.integers(1, 512)
             "launch_threads_batch": _COUNT,
             "default_threads_batch": _COUNT,
             "extra_args_own": st.booleans(),
+            "gpu_resident": st.booleans(),
         }
     ),
+    others=st.builds(Beside, st.integers(0, 9), st.integers(0, 20)),
 )
 def test_only_an_explicit_number_exceeds_the_budget(
-    host: int | None, physical: int | None, quota: float | None, asked: dict[str, Any]
+    host: int | None, physical: int | None, quota: float | None, asked: dict[str, Any], others: Beside
 ) -> None:
     """What we choose by ourselves is between 1 and the budget; every choice has words."""
     effective = min((float(limit) for limit in (host, quota) if limit is not None), default=None)
     threads = max(1, int(effective)) if effective is not None else 1
-    choice = _choose(CpuBudget(host, None, None, quota, effective, threads, physical), **asked)
+    choice = _choose(CpuBudget(host, None, None, quota, effective, threads, physical), beside=others, **asked)
 
     written = {value for value in asked.values() if value is not None}
+    most = GPU_RESIDENT_THREADS if effective is None else threads_under_quota(effective)
     for number in (choice.threads, choice.threads_batch):
-        assert number is None or number in written or 1 <= number <= threads
+        assert number is None or number in written or 1 <= number <= most
     assert all(made.reason for made in choice.choices)
     if choice.over_budget:
         assert max(choice.threads or 0, choice.threads_batch or 0) in written
