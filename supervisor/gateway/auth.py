@@ -26,7 +26,13 @@ class Need(Enum):
 
 
 # Every route stands here or below one of the prefixes; one that doesn't is for admins until somebody decides.
-_EXACTLY = {"/healthz": Need.NOTHING, "/readyz": Need.NOTHING, "/": Need.CALLER, "/metrics": Need.NUMBERS}
+_EXACTLY = {
+    "/healthz": Need.NOTHING,
+    "/readyz": Need.NOTHING,
+    "/": Need.CALLER,
+    "/openapi.json": Need.CALLER,
+    "/metrics": Need.NUMBERS,
+}
 _BELOW = {"/v1/": Need.USE, "/api/": Need.USE, "/upstream/": Need.USE}
 
 

@@ -27,6 +27,7 @@ from supervisor.gateway.models_api import ModelsApi
 from supervisor.gateway.ollama_api import OllamaApi
 from supervisor.gateway.ollama_listings import Listings
 from supervisor.gateway.openai_api import OpenAiApi
+from supervisor.gateway.openapi import OpenApi
 from supervisor.gateway.ports import GatewaySettings, Ports
 from supervisor.gateway.relay import Relay
 from supervisor.gateway.response_store import ResponseStore
@@ -64,6 +65,7 @@ def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock,
             *ModelsApi(ports.models, ports.router.ready).routes(),
             *AdminApi(ports.status, ports.events, ports.control, ports.reload, ports.plan, gate).routes(),
             *BuildsApi(ports.builds).routes(),
+            *OpenApi().routes(),
             *HealthApi(ports.readiness, ports.metrics, gate).routes(),
         ]
     )
