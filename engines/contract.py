@@ -273,6 +273,13 @@ class LaunchPlan:
     gpu_resident: bool = False
     beside: Beside = ALONE
 
+    @property
+    def counts_on_gpu(self) -> bool:
+        """Whether it was planned with a device, or with layers or memory on one."""
+        if self.devices is not None and not self.devices:
+            return False
+        return bool(self.devices or self.n_gpu_layers) or any(pool != "host" for pool in self.memory)
+
 
 class EngineAdapter(Protocol):
     """All our knowledge of one engine. Stateless; every method is quick, pure, and never awaits."""

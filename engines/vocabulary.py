@@ -69,6 +69,8 @@ class LogSignal(StrEnum):
 
     LISTENING = "listening"
     MODEL_LOADED = "model_loaded"
+    NO_GPU = "no_gpu"
+    """It found no GPU that it can use, or put nothing on one: it computes on the CPU alone."""
 
 
 class EngineError(Exception):

@@ -28,3 +28,9 @@ class SystemClock:
     def wall(self) -> float:
         """Seconds since 1970, as people read it; may jump."""
         return time.time()
+
+
+def seconds_asleep() -> float:
+    """Seconds that this machine has been suspended since it booted; 0 where the system can't tell."""
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    return 0.0 if boot is None else max(0.0, time.clock_gettime(boot) - time.monotonic())

@@ -228,16 +228,6 @@ class LaunchExited(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class CrashBlamedOnRequest(Event):
-    """The crashes of these launches are one request's doing: they count against no build, and the body is refused."""
-
-    level: ClassVar[Level] = "warning"
-    model: str
-    launches: tuple[str, ...]
-    refused_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class RequestQueued(Event):
     """A request waits for a slot or a load."""
 

@@ -55,6 +55,10 @@ class Reloader:
         self._bus = bus
         self._lock = anyio.Lock()
 
+    def longest_wait(self) -> float:
+        """Seconds that a request may wait, by the config in use."""
+        return self.config.broker.queue.max_wait
+
     async def reload(self, cause: str) -> dict[str, Any]:
         """Read the file again and apply what changed; the answer lists it, also when nothing did.
 

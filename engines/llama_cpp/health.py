@@ -11,14 +11,26 @@ from engines.contract import Health, LogSignal
 
 HEALTH_PATH = "/health"
 SLOTS_PATH = "/slots"
+# Of common/arg.cpp, ggml-cuda, ggml-vulkan and llama-model.cpp.
+_NO_GPU = (
+    "no usable GPU found",
+    "ggml_cuda_init: failed to initialize CUDA",
+    "ggml_vulkan: No devices found",
+    "offloaded 0/",
+)
 
 
 def read_line(line: str) -> LogSignal | None:
-    """``llama_server: listening on …`` and ``llama_server: model loaded`` of b10068, ``main: …`` of older builds."""
+    """``llama_server: listening on …`` and ``llama_server: model loaded`` of b10068, ``main: …`` of older builds.
+
+    A build whose GPU can't be used says so once and goes on with the CPU.
+    """
     if line.endswith("model loaded"):
         return LogSignal.MODEL_LOADED
     if "listening on " in line and ("server is listening on " in line or ": listening on " in line):
         return LogSignal.LISTENING
+    if any(said in line for said in _NO_GPU):
+        return LogSignal.NO_GPU
     return None
 
 

@@ -46,6 +46,7 @@ from supervisor.gateway.failed_attempts import FailedAttempts
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.model_control import ModelControl
 from supervisor.gateway.ports import GatewaySettings, Ports
+from supervisor.gateway.request_limits import RequestLimits
 from supervisor.gateway.server import Listener, build_app
 from supervisor.gateway.status_document import StatusDocument, model_cards, panel_document, plan_document
 from supervisor.instances.fleet import Fleet
@@ -141,7 +142,7 @@ class Daemon:
         self._fleet = Fleet(self._instance_tools, InstanceLimits.of(config.supervision))
         limits, policy = QueueLimits.of(config.broker.queue), Policy.of(config.broker.eviction)
         self._broker = Broker(self._fleet, self._launching, limits, policy, self._clock, self._bus)
-        self._crashes = CrashBook(self._broker.leases_on, self._longest_wait, self._clock, self._bus)
+        self._crashes = CrashBook(self._broker.leases_on, self._reloader.longest_wait, self._clock, self._bus)
         self._fleet.observe(self._knowledge.care.instance_changed)
         self._fleet.observe(self._broker.instance_changed)
         self._memory = self._memory_watch()
@@ -307,6 +308,7 @@ class Daemon:
         config = self._reloader.config
         settings = GatewaySettings(
             config.listen.max_body,
+            watchdogs=lambda: RequestLimits.of(self._reloader.config.supervision),
             early_header=config.broker.queue.early_header,
             responses=config.state_dir / "responses.sqlite",
         )
@@ -327,6 +329,7 @@ class Daemon:
             changed=changed,
             records=self._records,
             crashed=self._crashes.crashed,
+            made_of=self._knowledge.made_of,
         )
 
     def _held(self, pool: str) -> int:
@@ -334,9 +337,6 @@ class Daemon:
 
     def _engine_pids(self) -> list[int]:
         return [instance.pid for instance in self._fleet.instances() if instance.pid is not None]
-
-    def _longest_wait(self) -> float:
-        return self._reloader.config.broker.queue.max_wait
 
     def _environment(self, adapter: EngineAdapter, plan: LaunchPlan, key: str) -> dict[str, str]:
         self._options.redactor.add(key)

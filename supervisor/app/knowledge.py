@@ -41,7 +41,7 @@ from supervisor.host.nvidia import NvidiaWatch
 from supervisor.host.overrides import override_cpu, with_overrides
 from supervisor.host.snapshot import HostSnapshot, take_snapshot
 from supervisor.host.throttling import read_throttling
-from supervisor.models.catalog import build_catalog, explicit_files
+from supervisor.models.catalog import ModelEntry, build_catalog, explicit_files
 from supervisor.models.inventory import Inventory
 from supervisor.models.metadata_cache import CACHE_SCHEMA as MODELS_SCHEMA
 from supervisor.processes.child_process import SpawnSpec
@@ -115,6 +115,11 @@ class Knowledge:
         if not catalog.entries:
             self._bus.publish(NoModels(tuple(map(str, config.model_dirs))))
         self.router.use(catalog)
+
+    async def made_of(self, entry: ModelEntry) -> object:
+        """The builds of the model's engine as they are now: while they stay the same, a failed launch fails again."""
+        builds = await self.shelf.look(entry.engine)
+        return tuple((build.name, build.fingerprint, build.problem) for build in builds)
 
     def read_host(self) -> HostSnapshot:
         """The machine as it is now, with what the config says over it."""

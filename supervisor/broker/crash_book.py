@@ -10,7 +10,8 @@ from supervisor.broker.lease import Lease
 from supervisor.broker.suspects import HELD_SECONDS, Suspects, body_key
 from supervisor.clock import Clock
 from supervisor.errors import AdmissionError, UpstreamError
-from supervisor.events import CrashBlamedOnRequest, EventBus
+from supervisor.events import EventBus
+from supervisor.instances.events import CrashBlamedOnRequest
 from supervisor.units import format_duration
 
 

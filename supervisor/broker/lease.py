@@ -41,6 +41,7 @@ class Lease:
         load_seconds: waited for the engine to start.
         load_owner: this request made the engine start.
         broken: the instance left READY while the lease was held.
+        progress_at: monotonic second at which this request last heard of its engine; None: not yet.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Lease:
         self.slot = slot
         self.queue_seconds, self.load_seconds = waited
         self.load_owner = load_owner
+        self.progress_at: float | None = None
         self.abandoned = False
         self.engine_done = False
         self.broken = False
@@ -69,6 +71,15 @@ class Lease:
             with anyio.move_on_after(seconds):
                 await self._noticed.wait()
         return self.broken
+
+    def progress(self, at: float) -> None:
+        """The engine was heard of in this request, at this monotonic second."""
+        self.progress_at = at
+        self.launch.progress_at = at
+
+    def overdue(self, seconds: float) -> None:
+        """The engine was not heard of for ``seconds``, all that this request may wait: have it looked at."""
+        self.launch.overdue(seconds)
 
     def done(self) -> None:
         """The engine has said all; the lease goes on while the client reads."""

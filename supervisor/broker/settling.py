@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import aiohttp
 import anyio
 
 from engines.contract import EngineAdapter
 from supervisor.broker.lease import Lease
 from supervisor.events import EventBus, SlotStuck
+from supervisor.instances.probes import ask_busy_slots
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
@@ -27,10 +27,9 @@ async def wait_until_idle(
     """
     if adapter.slots_path is None:
         return
-    url = f"{lease.launch.base_url}{adapter.slots_path}"
     began, pause, seen, said = anyio.current_time(), _FIRST_PAUSE, 0, False
     while not lease.broken:
-        busy = await _busy_slots(lease, adapter, url)
+        busy = await ask_busy_slots(lease.launch, adapter, _ASK_SECONDS)
         seen = seen + 1 if busy is not None and busy <= others_running() else 0
         if seen >= 2:  # noqa: PLR2004  see above
             return
@@ -41,12 +40,3 @@ async def wait_until_idle(
             bus.publish(SlotStuck(lease.launch.instance_id, model, lease.slot, waited))
         await anyio.sleep(_FIRST_PAUSE if seen else pause)
         pause = min(_LONGEST_PAUSE, pause * 1.5)
-
-
-async def _busy_slots(lease: Lease, adapter: EngineAdapter, url: str) -> int | None:
-    timeout = aiohttp.ClientTimeout(total=_ASK_SECONDS)
-    try:
-        async with lease.launch.session.get(url, headers=lease.launch.headers, timeout=timeout) as answer:
-            return adapter.busy_slots(await answer.read())
-    except (aiohttp.ClientError, TimeoutError, RuntimeError):
-        return None  # RuntimeError: the session is closed, the launch has ended; `broken` ends the loop

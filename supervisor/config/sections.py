@@ -225,9 +225,34 @@ class ReadinessConfig(Section):
 class LivenessConfig(Section):
     """When a ready instance counts as unresponsive."""
 
-    interval: Interval = Field(10, description="between two probes; not used yet", json_schema_extra=LIVE)
-    timeout: Interval = Field(3, description="for one answer; not used yet", json_schema_extra=LIVE)
-    failures: Whole = Field(3, ge=1, description="missed in a row; not used yet", json_schema_extra=LIVE)
+    interval: Interval = Field(10, description="between two probes", json_schema_extra=LIVE)
+    timeout: Interval = Field(3, description="for one answer", json_schema_extra=LIVE)
+    failures: Whole = Field(3, ge=1, description="missed in a row", json_schema_extra=LIVE)
+
+
+class RequestConfig(Section):
+    """How long an engine may be silent within a request; each of its progress reports lets the time begin anew."""
+
+    first_base: Interval = Field(
+        300, description="of silence before the first content, for any prompt", json_schema_extra=LIVE
+    )
+    first_per_1k_tokens: Duration = Field(
+        12, description="more for each 1,000 tokens of the prompt beyond first_free_tokens", json_schema_extra=LIVE
+    )
+    first_free_tokens: Whole = Field(
+        8000, ge=0, description="tokens of a prompt that need no more than first_base", json_schema_extra=LIVE
+    )
+    first_cap: Interval = Field(900, description="never more before the first content", json_schema_extra=LIVE)
+    image_tokens: Whole = Field(
+        2048, ge=1, description="what each picture, sound or file of a prompt counts for", json_schema_extra=LIVE
+    )
+    idle: Interval = Field(300, description="of silence after the first content", json_schema_extra=LIVE)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.first_cap < self.first_base:
+            raise ValueError("first_cap is shorter than first_base: raise first_cap or lower first_base")
+        return self
 
 
 class StopConfig(Section):
@@ -275,6 +300,7 @@ class SupervisionConfig(Section):
 
     readiness: ReadinessConfig = Field(ReadinessConfig(), description="starts", json_schema_extra=LIVE)
     liveness: LivenessConfig = Field(LivenessConfig(), description="probes of ready instances", json_schema_extra=LIVE)
+    request: RequestConfig = Field(RequestConfig(), description="silence of engines", json_schema_extra=LIVE)
     stop: StopConfig = Field(StopConfig(), description="stops", json_schema_extra=LIVE)
     restart: RestartConfig = Field(RestartConfig(), description="after a crash", json_schema_extra=LIVE)
     quarantine: QuarantineConfig = Field(QuarantineConfig(), description="bad builds", json_schema_extra=LIVE)

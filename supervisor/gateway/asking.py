@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from supervisor.broker.lease import LeaseRequest
 from supervisor.errors import UpstreamError
 from supervisor.gateway.exchange import Exchange
-from supervisor.gateway.ports import Crashes, Leases
+from supervisor.gateway.ports import Crashes, Lease, Leases
+from supervisor.gateway.request_limits import RequestLimits
 from supervisor.gateway.upstream import Post, Upstream, open_upstream
+from supervisor.gateway.watchdog import Watchdog, watched
 
 # A process's end is noticed within milliseconds of it; an engine that lives and refuses is not waited for longer.
 _NOTICE_SECONDS = 1.0
@@ -26,18 +29,29 @@ class Reading:
     Attributes:
         model: for messages.
         upstream: the engine's answer.
-        content: its first content has come: from here on it is not asked again. Headers and progress are no content.
+        watchdog: to be told of what comes. ``content`` there is whether the first content has come: from here on it
+            is not asked again. Headers and progress are no content.
     """
 
-    __slots__ = ("content", "model", "upstream")
+    __slots__ = ("model", "upstream", "watchdog")
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, watchdog: Watchdog, upstream: Upstream) -> None:
         self.model = model
-        self.upstream: Upstream
-        self.content = False
+        self.watchdog = watchdog
+        self.upstream = upstream
 
 
 Read = Callable[[Reading], Awaitable[T]]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What an engine is asked, for whom; ``tokens``: of its prompt, by estimate."""
+
+    exchange: Exchange
+    request: LeaseRequest
+    post: Post
+    tokens: int
 
 
 class _EngineGoneError(Exception):
@@ -49,56 +63,71 @@ class _EngineGoneError(Exception):
 
 
 class Asking:
-    """Holds one lease at a time, and gives it back, however it ends."""
+    """Holds one lease at a time, and gives it back, however it ends; ``limits`` are asked for at each request."""
 
-    def __init__(self, leases: Leases, crashes: Crashes) -> None:
+    def __init__(self, leases: Leases, crashes: Crashes, limits: Callable[[], RequestLimits]) -> None:
         self._leases = leases
         self._crashes = crashes
+        self._limits = limits
 
-    async def ask(self, exchange: Exchange, request: LeaseRequest, post: Post, read: Read[T]) -> T:
+    async def ask(self, question: Question, read: Read[T]) -> T:
         """What ``read`` makes of the answer; it may be called twice.
 
         Raises:
             AdmissionError, InstanceError, PlanError: no lease.
             UpstreamError: no answer; ``request_crashes_engine``: this body was there at two crashes.
         """
+        post = question.post
         self._crashes.refuse_guilty(post.model, post.body)
         try:
-            return await self._in_turn(exchange, request, post, read)
+            return await self._in_turn(question, read)
         except _EngineGoneError:
             self._crashes.refuse_guilty(post.model, post.body)
         try:
-            return await self._in_turn(exchange, request, post, read)
+            return await self._in_turn(question, read)
         except _EngineGoneError as gone:
             self._crashes.refuse_guilty(post.model, post.body)
             raise gone.error from gone
 
-    async def _in_turn(self, exchange: Exchange, request: LeaseRequest, post: Post, read: Read[T]) -> T:
+    async def _in_turn(self, question: Question, read: Read[T]) -> T:
         """Who was on an engine when it crashed is asked again one at a time, so that the next crash finds the culprit.
 
         Raises:
             _EngineGoneError: the launch ended before its first content.
         """
+        post = question.post
         turn = self._crashes.turn_of(post.model, post.body)
         if turn is None:
-            return await self._once(exchange, request, post, read)
+            return await self._once(question, read)
         try:
             await turn.take()
             self._crashes.refuse_guilty(post.model, post.body)  # its twin may have been found out meanwhile
-            return await self._once(exchange, request, post, read)
+            return await self._once(question, read)
         finally:
             turn.give_back()
 
-    async def _once(self, exchange: Exchange, request: LeaseRequest, post: Post, read: Read[T]) -> T:
-        reading = Reading(post.model)
-        async with self._leases.lease(request) as lease:
-            exchange.leased(lease)
+    async def _once(self, question: Question, read: Read[T]) -> T:
+        post = question.post
+        async with self._leases.lease(question.request) as lease:
+            question.exchange.leased(lease)
+            content = False
             try:
-                async with open_upstream(lease, post) as reading.upstream:
-                    result = await read(reading)
+                async with watched(lease, self._limits(), question.tokens) as watchdog:
+                    try:
+                        async with lease.launch.calls, open_upstream(lease, post) as upstream:
+                            result = await read(Reading(post.model, watchdog, upstream))
+                    finally:
+                        content = watchdog.content
             except UpstreamError as error:
-                if error.code not in _GONE or reading.content or not await lease.broke(_NOTICE_SECONDS):
+                if content or not await _gone(lease, error):
                     raise
                 raise _EngineGoneError(error) from error
         self._crashes.answered(post.model, post.body)
         return result
+
+
+async def _gone(lease: Lease, error: UpstreamError) -> bool:
+    """Whether the engine has ended, or was given up, which is why the request failed."""
+    if error.code in _GONE:
+        return await lease.broke(_NOTICE_SECONDS)
+    return error.code == "upstream_timeout" and await lease.broke(0.0)

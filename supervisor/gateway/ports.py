@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from engines.contract import Capability, Endpoint, EngineKind, LaunchPlan
 from supervisor.broker.lease import LeaseRequest
 from supervisor.gateway.doorkeeper import Doorkeeper
+from supervisor.gateway.request_limits import RequestLimits
 from supervisor.models.catalog import ModelEntry
 
 
@@ -20,6 +21,7 @@ class Launch(Protocol):
     Attributes:
         endpoint: where it listens.
         headers: the engine's key.
+        calls: the gate that every call to it passes.
     """
 
     @property
@@ -27,6 +29,9 @@ class Launch(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]: ...  # noqa: D102  said in the class
+
+    @property
+    def calls(self) -> AbstractAsyncContextManager[Any]: ...  # noqa: D102  said in the class
 
     @property
     def instance_id(self) -> str: ...  # noqa: D102  said in the class
@@ -52,6 +57,14 @@ class Lease(Protocol):
 
     async def broke(self, seconds: float) -> bool:
         """Whether the engine is gone, or is noticed to be within ``seconds``."""
+        ...
+
+    def progress(self, at: float) -> None:
+        """The engine was heard of, at this monotonic second."""
+        ...
+
+    def overdue(self, seconds: float) -> None:
+        """The engine was not heard of for all that the request may wait: have it looked at."""
         ...
 
     def done(self) -> None:
@@ -260,7 +273,8 @@ class GatewaySettings:
 
     Attributes:
         body_limit: longest request body, after decompression.
-        idle_timeout: longest silence of an engine within a request.
+        idle_timeout: longest silence of an engine within a side call.
+        watchdogs: how long an engine may be silent within a request; asked for at each one.
         early_header: a streamed request that waits longer hears that it waits.
         waiting_interval: from then on so often.
         responses: the database of responses; None: in memory.
@@ -268,6 +282,7 @@ class GatewaySettings:
 
     body_limit: int = 32 * 2**20
     idle_timeout: float = 300.0
+    watchdogs: Callable[[], RequestLimits] = RequestLimits
     early_header: float = 10.0
     waiting_interval: float = 10.0
     responses: Path | None = None

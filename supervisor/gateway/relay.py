@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, TypeVar
 
 import orjson
@@ -11,10 +13,11 @@ import orjson
 from engines.contract import EngineKind
 from supervisor.broker.lease import LeaseRequest
 from supervisor.errors import UpstreamError
-from supervisor.gateway.asking import Asking, Read, Reading
+from supervisor.gateway.asking import Asking, Question, Read, Reading
 from supervisor.gateway.client_stream import ClientStream
 from supervisor.gateway.exchange import Exchange
 from supervisor.gateway.ports import GatewaySettings, Generation
+from supervisor.gateway.prompt_size import estimate_tokens
 from supervisor.gateway.request_body import encode, side_by_side
 from supervisor.gateway.translate.fold import Fold
 from supervisor.gateway.translate.passing import PassThrough
@@ -91,7 +94,9 @@ class Relay:
     async def _ask(self, call: Call, body: dict[str, Any], read: Read[T]) -> T:
         entry, exchange = call.entry, call.exchange
         payload = await encode({**body, "model": entry.id}, large=call.large)
-        post = Post(entry.id, call.path, payload, idle_timeout=self._settings.idle_timeout)
+        limits = self._settings.watchdogs()
+        tokens = estimate_tokens(call.body, len(payload), limits.image_tokens, limits.enough_tokens)
+        post = Post(entry.id, call.path, payload, idle_timeout=limits.longest)
         standing = exchange.standing
         request = LeaseRequest(
             exchange.request_id,
@@ -102,34 +107,38 @@ class Relay:
             keep_alive=call.keep_alive,
             body=payload,
         )
-        return await self._asking.ask(exchange, request, post, read)
+        return await self._asking.ask(Question(exchange, request, post, tokens), read)
 
 
 async def _pass_on(reading: Reading, plain: PassThrough, wrap: Wrap | None, client: ClientStream) -> None:
     """From the engine to the client, until the engine has said all."""
-    upstream = reading.upstream
+    upstream, watchdog = reading.upstream, reading.watchdog
     passing: Picker = plain if wrap is None else wrap(plain)
     while not passing.done:
         frames = await upstream.frames()
         if frames is None:
             raise upstream.died()
+        watchdog.heard()
         ready = passing.pick(frames)
-        reading.content = plain.content
+        watchdog.content = plain.content
         if passing.done:
             upstream.finish()
         if ready:
+            watchdog.since = math.inf
             await client.send(ready)
+            watchdog.since = monotonic()
         if passing.error is not None:
             raise refusal(passing.error, reading.model)
 
 
 async def _fold_up(reading: Reading, fold: Fold, is_progress: Callable[[bytes], bool]) -> None:
     """From the engine into ``fold``, until the engine has said all."""
-    upstream = reading.upstream
+    upstream, watchdog = reading.upstream, reading.watchdog
     while not upstream.complete:
         frames = await upstream.frames(hurry=False)
         if frames is None:
             raise upstream.died()
+        watchdog.heard()
         for frame in frames:
             data = data_of(frame)
             if data == DONE:
@@ -139,7 +148,7 @@ async def _fold_up(reading: Reading, fold: Fold, is_progress: Callable[[bytes], 
             if error is not None:
                 raise refusal(error, reading.model)
             if data is not None and not is_progress(data):
-                reading.content = True
+                watchdog.content = True
                 _feed(fold, data, reading.model)
 
 

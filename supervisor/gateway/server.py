@@ -50,7 +50,7 @@ def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock,
         middlewares=[front_door(ports.door, clock, bus)],
         client_max_size=settings.body_limit,
     )
-    relay = Relay(Asking(ports.leases, ports.crashes), ports.generation, settings)
+    relay = Relay(Asking(ports.leases, ports.crashes, settings.watchdogs), ports.generation, settings)
     chats = Chats(ports.router, relay, gate, settings.body_limit)
     side = SideCalls(ports.leases, ports.generation, settings)
     store = ResponseStore(settings.responses, clock.wall)

@@ -17,8 +17,10 @@ from supervisor.events import EventBus, InternalError, LaunchReady, LaunchStarte
 from supervisor.instances.exit_report import LOG_LINES, Ending, ExitReport, explain
 from supervisor.instances.last_sight import LastSight
 from supervisor.instances.launch import Launch, LaunchTicket, prepare_ticket
+from supervisor.instances.liveness import LivenessLimits
 from supervisor.instances.probes import ReadinessSignals, wait_until_ready
 from supervisor.instances.race import first_of
+from supervisor.instances.watching import LivenessWatch, WatchTools
 from supervisor.models.catalog import ModelEntry
 from supervisor.processes.child_process import ChildProcess, Exit, SpawnFailed, SpawnSpec, spawn
 from supervisor.processes.events import EngineRemains, MemoryNotBack
@@ -60,6 +62,17 @@ class AttemptTools:
     log: LogFile
     records: LaunchRecords
     memory_back: MemoryBack
+    liveness: Callable[[], LivenessLimits]
+    asleep: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Who is told of a launch, in the same sync step as what happens: it is ready, stops as asked, is given up."""
+
+    became_ready: Callable[[Launch], None]
+    stopping: Callable[[], None]
+    unresponsive: Callable[[str], None]
 
 
 class Attempt:
@@ -70,7 +83,7 @@ class Attempt:
         pid: its process, once there is one.
         declared: what its engine's log has told of its memory.
         observed: bytes by pool that it was last seen to hold.
-        stalled: why the load was given up, if it was.
+        given_up: why it was ended unasked, by us: its load stood still, or it stopped answering.
         share: of the model's bytes that are in memory, 0 to 1; None where it can't be told, or not yet.
     """
 
@@ -79,7 +92,7 @@ class Attempt:
         self.pid: int | None = None
         self.declared = DeclaredMemory()
         self.observed: Mapping[str, int] = {}
-        self.stalled: InstanceError | None = None
+        self.given_up: InstanceError | None = None
         self.share: float | None = None
         self._entry = entry
         self._tools = tools
@@ -92,6 +105,11 @@ class Attempt:
         self._mark = ""
         self._survivors: tuple[int, ...] = ()
         self._sight: LastSight | None = None
+
+    @property
+    def no_gpu(self) -> str | None:
+        """The line by which the engine says that it uses the CPU alone; None: it has not said so."""
+        return None if self._signals.no_gpu is None else self._tools.clean(self._signals.no_gpu)
 
     async def prepare(self, stop: anyio.Event) -> LaunchPlan | None:
         """The plan; None when ``stop`` came first.
@@ -111,19 +129,15 @@ class Attempt:
         self,
         plan: LaunchPlan,
         stop: anyio.Event,
-        became_ready: Callable[[Launch], None],
-        stopping: Callable[[], None],
+        told: Told,
     ) -> ExitReport:
-        """Spawn and stay until the process has ended and nothing of it is left.
-
-        ``became_ready`` and ``stopping`` are called in the same sync step as what they announce.
-        """
+        """Spawn and stay until the process has ended and nothing of it is left."""
         tools = self._tools
         ticket = prepare_ticket(tools.adapter, tools.runtime_dir)
         self.launch_id = ticket.id
         try:
             self._mark = await tools.records.open(ticket.id, self._entry.id, ticket.endpoint.socket_path)
-            report = await self._run(plan, ticket, stop, became_ready, stopping)
+            report = await self._run(plan, ticket, stop, told)
             tools.log.ended(_log_end(ticket.id, report))
         finally:
             tools.forget_key(ticket.api_key)
@@ -137,8 +151,7 @@ class Attempt:
         plan: LaunchPlan,
         ticket: LaunchTicket,
         stop: anyio.Event,
-        became_ready: Callable[[Launch], None],
-        stopping: Callable[[], None],
+        told: Told,
     ) -> ExitReport:
         tools = self._tools
         start = LaunchStart(ticket.id, self._generation, plan.build, None)
@@ -160,7 +173,7 @@ class Attempt:
                 self._sight = LastSight(child.pid)
                 tasks.start_soon(self._sight.run)
                 await tasks.start(child.run)
-                reports.append(await self._live(child, launch, stop, became_ready, stopping))
+                reports.append(await self._live(child, launch, stop, told))
             finally:
                 with anyio.CancelScope(shield=True):
                     await child.stop(0.0)
@@ -196,8 +209,7 @@ class Attempt:
         child: ChildProcess,
         launch: Launch,
         stop: anyio.Event,
-        became_ready: Callable[[Launch], None],
-        stopping: Callable[[], None],
+        told: Told,
     ) -> ExitReport:
         async def ready() -> None:
             limit = self._tools.stall_timeout
@@ -206,18 +218,18 @@ class Attempt:
         try:
             outcome = await first_of(exited=child.exited.wait, stop=stop.wait, ready=ready)
         except InstanceError as error:
-            self.stalled = error
+            self.given_up = error
             outcome = "stalled"
         if outcome == "ready":
             self._ready_at = self._tools.clock.monotonic()
-            became_ready(launch)
+            told.became_ready(launch)
             seconds = self._ready_at - self._began
             self._tools.bus.publish(LaunchReady(self._tools.instance_id, self._entry.id, launch.id, seconds))
-            outcome = await first_of(exited=child.exited.wait, stop=stop.wait)
+            outcome = await self._serve(child, launch, stop, told)
         phase = "ready" if self._ready_at is not None else "starting"
         planned = outcome == "stop"
         if planned:
-            stopping()
+            told.stopping()
             if self._ready_at is not None:
                 await self._flush(launch)
         ended_itself = child.exit is not None
@@ -233,6 +245,17 @@ class Attempt:
             spawn=failed,
         )
         return explain(launch.plan, ending)
+
+    async def _serve(self, child: ChildProcess, launch: Launch, stop: anyio.Event, told: Told) -> str:
+        """Until it ends, is asked to stop, or is given up because it no longer answers."""
+        tools = self._tools
+        watched = WatchTools(tools.adapter, tools.liveness, tools.clock, tools.bus, tools.asleep)
+        watch = LivenessWatch(launch, self._entry.id, watched)
+        outcome = await first_of(exited=child.exited.wait, stop=stop.wait, unresponsive=watch.run)
+        if outcome == "unresponsive":
+            self.given_up = InstanceError("instance_failed", f"it no longer answered: {watch.reason}")
+            told.unresponsive(watch.reason)
+        return outcome
 
     async def _flush(self, launch: Launch) -> None:
         """Let others save what the engine holds; their failure delays nothing but itself."""

@@ -7,6 +7,7 @@ from typing import Literal
 
 from engines.contract import ExitEvidence, LaunchPlan, RunsHere, Verdict
 from supervisor.errors import InstanceError, SupervisorError
+from supervisor.events import LaunchExited
 from supervisor.processes.held_memory import Resident
 
 Phase = Literal["starting", "ready", "stopping"]
@@ -125,12 +126,33 @@ def explain(plan: LaunchPlan, ending: Ending) -> ExitReport:
     )
 
 
-def failure_of(model_id: str, report: ExitReport, stalled: InstanceError | None) -> SupervisorError:
-    """What is said of it to whoever waits; ``stalled``: why its load was given up, if it was."""
+def failure_of(model: str, report: ExitReport, given_up: InstanceError | None) -> SupervisorError:
+    """What waiting requests are told of it; ``given_up``: why we ended it, if we did."""
     verdict = report.verdict
     facts = {"kind": verdict.kind.value, "blames": verdict.blames.value, "log": list(report.log[-10:])}
-    if stalled is not None:
-        return InstanceError(stalled.code, f"{model_id}: {stalled.message}", **facts)
+    if given_up is not None:
+        return InstanceError(given_up.code, f"{model}: {given_up.message}", **facts)
     if report.phase == "starting":
-        return InstanceError("start_failed", f"{model_id} did not start ({report.ending}): {verdict.why}", **facts)
-    return InstanceError("instance_failed", f"{model_id} ended ({report.ending}): {verdict.why}", **facts)
+        return InstanceError("start_failed", f"{model} did not start ({report.ending}): {verdict.why}", **facts)
+    return InstanceError("instance_failed", f"{model} ended ({report.ending}): {verdict.why}", **facts)
+
+
+def exit_event(instance: str, model: str, launch: str, report: ExitReport) -> LaunchExited:
+    """What is published of it."""
+    verdict = report.verdict
+    return LaunchExited(
+        instance=instance,
+        model=model,
+        launch=launch,
+        phase=report.phase,
+        exit_code=report.exit_code,
+        signal=report.signal,
+        kind=verdict.kind,
+        blames=verdict.blames,
+        why=verdict.why,
+        planned=report.planned,
+        log=report.log,
+        blamed_on_request=report.blamed_on_request,
+        anonymous_bytes=report.memory.anonymous if report.memory else None,
+        resident_bytes=report.memory.resident if report.memory else None,
+    )

@@ -15,14 +15,16 @@ from anyio.abc import TaskStatus
 from engines.contract import LaunchPlan
 from engines.declared import DeclaredMemory
 from supervisor.errors import InstanceError, SupervisorError
-from supervisor.events import InstanceChanged, InternalError, LaunchExited
-from supervisor.instances.attempt import Attempt
+from supervisor.events import InstanceChanged, InternalError
+from supervisor.instances.attempt import Attempt, Told
 from supervisor.instances.awaited import Awaited
-from supervisor.instances.exit_report import ExitReport, LaunchEnd, failure_of
+from supervisor.instances.events import GpuNotUsed
+from supervisor.instances.exit_report import ExitReport, LaunchEnd, exit_event, failure_of
 from supervisor.instances.launch import Launch
 from supervisor.instances.lifecycle import InstanceState, Trigger, advance
 from supervisor.instances.pool_memory import PoolMemory, pool_memory
 from supervisor.instances.restart_policy import RestartDecision, after_exit, after_request_crash
+from supervisor.instances.second_chance import SecondChance
 from supervisor.instances.tools import InstanceLimits, InstanceTools, attempt_tools
 from supervisor.models.catalog import ModelEntry
 
@@ -57,6 +59,7 @@ class Instance:
         self._waiting: list[Awaited] = []
         self._stop_reason = ""
         self._failures: tuple[float, ...] = ()
+        self._second_chance = SecondChance(tools.made_of, tools.look_interval, tools.bus)
         self._failed_at: dict[str, float] = {}  # of those failures, by launch
         self._retry_at = 0.0
         self._load_began = self._load_ended = 0.0
@@ -209,7 +212,10 @@ class Instance:
                     self.failure = None
                     self._move(self._stop_reason, _DO.STOP)
                 continue
-            await self._wake.wait()
+            if self.can_start:
+                await self._wake.wait()
+            elif await self._second_chance.look(self.entry, self._wake):
+                self.forgive()
         self._stop = anyio.Event()  # whoever wanted it came after whoever stopped it
 
     async def _launch(self) -> None:
@@ -219,17 +225,21 @@ class Instance:
 
     async def _launch_once(self) -> None:
         """STARTING to STOPPED, BACKOFF or FAILED; a fault of our own ends this launch, not the daemon."""
+        self._second_chance.forget()
         self._load_began = self._tools.clock.monotonic()
         attempt = self._attempt = Attempt(
-            self.entry, attempt_tools(self.id, self._tools, self.limits), self.generation + 1
+            self.entry,
+            attempt_tools(self.id, self._tools, self.limits, lambda: self.limits.liveness),
+            self.generation + 1,
         )
+        told = Told(self._became_ready, self._stopping, self._unresponsive)
         try:
             self.plan = await attempt.prepare(self._stop)
             if self.plan is None:
                 self._stopped()
                 return
             self.generation += 1
-            report = await attempt.run(self.plan, self._stop, self._became_ready, self._stopping)
+            report = await attempt.run(self.plan, self._stop, told)
         except SupervisorError as error:
             self._give_up(error, retry_in=0.0)
         except Exception as error:  # noqa: BLE001  see above
@@ -243,10 +253,26 @@ class Instance:
         self.launch = launch
         self.failure = None
         self._load_ended = self._tools.clock.monotonic()
+        self._note_the_cpu(launch)
         self._move("answers", _DO.BECAME_READY)
+
+    def _note_the_cpu(self, launch: Launch) -> None:
+        """A plan that counts on a GPU is worth a warning when the engine found none: it is many times slower."""
+        said = self._attempt.no_gpu if self._attempt is not None else None
+        if said is None or self.plan is None or not self.plan.counts_on_gpu:
+            return
+        warning = f"it was planned with a GPU and computes on the CPU; the engine said: {said}"
+        self.plan = replace(self.plan, warnings=(*self.plan.warnings, warning))
+        self._tools.bus.publish(GpuNotUsed(self.id, self.model_id, launch.id, said))
 
     def _stopping(self) -> None:
         self._move(self._stop_reason, _DO.STOP)
+
+    def _unresponsive(self, reason: str) -> None:
+        """Its leases break in this step; the process is ended next."""
+        if self._attempt is not None:
+            self._tools.crashed(self.model_id, self._attempt.launch_id)
+        self._move(reason, _DO.MISSED_PROBES)
 
     def _stopped(self) -> None:
         """It was asked to stop before there was a process."""
@@ -264,7 +290,7 @@ class Instance:
             report = replace(report, blamed_on_request=True)
         self.launch = None
         self.last_exit = report
-        self._publish_exit(report, attempt.launch_id)
+        self._tools.bus.publish(exit_event(self.id, self.model_id, attempt.launch_id, report))
         other_build = self.plan is not None and self._tools.ended(
             self.entry, self.plan, LaunchEnd(attempt.launch_id, report, blamed)
         )
@@ -277,7 +303,7 @@ class Instance:
             return
         now = self._tools.clock.monotonic()
         decision = self._decide(report, attempt.launch_id, blamed, now)
-        error = failure_of(self.entry.id, report, attempt.stalled)
+        error = failure_of(self.model_id, report, attempt.given_up)
         if report.hopeless:
             error.facts["hopeless"] = True
             self._give_up(error, _HOPELESS_SECONDS)
@@ -301,7 +327,7 @@ class Instance:
         if report.blamed_on_request:
             decision = after_request_crash(self.limits.restart, failures, now)
         else:
-            decision = after_exit(self.limits.restart, failures, now, report.ready_for)
+            decision = after_exit(self.limits.restart, failures, now, report.ready_for, self._tools.jitter())
             self._failed_at[launch_id] = now
         self._failures = decision.failures
         self._failed_at = {launch: at for launch, at in self._failed_at.items() if at in decision.failures}
@@ -341,27 +367,6 @@ class Instance:
             return
         self._move("another try", _DO.RETRY)
         await self._launch()
-
-    def _publish_exit(self, report: ExitReport, launch_id: str) -> None:
-        verdict = report.verdict
-        self._tools.bus.publish(
-            LaunchExited(
-                instance=self.id,
-                model=self.model_id,
-                launch=launch_id,
-                phase=report.phase,
-                exit_code=report.exit_code,
-                signal=report.signal,
-                kind=verdict.kind,
-                blames=verdict.blames,
-                why=verdict.why,
-                planned=report.planned,
-                log=report.log,
-                blamed_on_request=report.blamed_on_request,
-                anonymous_bytes=report.memory.anonymous if report.memory else None,
-                resident_bytes=report.memory.resident if report.memory else None,
-            )
-        )
 
     def _move(self, reason: str, *triggers: Trigger) -> None:
         """One or more arrows in one sync step; observers see the last state only."""

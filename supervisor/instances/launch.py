@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import secrets
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
+import anyio
 
 from engines.contract import Endpoint, EngineAdapter, LaunchPlan
 from supervisor.errors import ConfigError
@@ -18,6 +21,8 @@ from supervisor.errors import ConfigError
 # sun_path of Linux holds 108 bytes with the closing zero.
 MAX_SOCKET_PATH = 107
 _CONNECT_SECONDS = 5.0
+# Calls at once beside those that leases stand for: probes, counts of tokens, questions for slots.
+CALLS_BESIDE_SLOTS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,8 @@ class Launch:
         session: HTTP client bound to this process alone; closed when the process ends.
         base_url: where paths are appended.
         headers: the engine's key; sent with each request, never logged.
+        calls: the gate that every call to the process passes: its slots, and a few for looking at it.
+        progress_at: monotonic second at which a request last heard anything of it.
     """
 
     def __init__(self, ticket: LaunchTicket, plan: LaunchPlan, instance_id: str, generation: int, pid: int) -> None:
@@ -86,6 +93,26 @@ class Launch:
         self.base_url = "http://engine" if ticket.endpoint.socket_path else f"http://127.0.0.1:{ticket.endpoint.port}"
         self.headers: Mapping[str, str] = {"Authorization": f"Bearer {ticket.api_key}"}
         self.session = _session(ticket.endpoint)
+        self.calls = asyncio.Semaphore(plan.slots + CALLS_BESIDE_SLOTS)
+        self.progress_at = time.monotonic()
+        self._overdue: float | None = None
+        self._look = anyio.Event()
+
+    def overdue(self, seconds: float) -> None:
+        """A request has heard nothing for ``seconds``, all that it may wait: have the engine looked at now."""
+        self._overdue = min(seconds, self._overdue or seconds)
+        self._look.set()
+
+    def take_overdue(self) -> float | None:
+        """What ``overdue`` was told since the last call; None: nothing."""
+        overdue, self._overdue = self._overdue, None
+        return overdue
+
+    async def wait_for_look(self, seconds: float) -> None:
+        """Return after ``seconds``, or at once when a request is overdue."""
+        with anyio.move_on_after(seconds):
+            await self._look.wait()
+        self._look = anyio.Event()
 
     async def aclose(self) -> None:
         """Close the connections and remove the socket file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import aiohttp
@@ -20,16 +21,25 @@ _PROBE_SECONDS = 3.0
 
 
 class ReadinessSignals:
-    """What the log has announced of one launch; fed by the line callback."""
+    """What the log has announced of one launch; fed by the line callback.
+
+    Attributes:
+        listening: it listens.
+        no_gpu: the line by which it says that it uses the CPU alone; None: it has not said so.
+    """
 
     def __init__(self, adapter: EngineAdapter) -> None:
         self._adapter = adapter
         self.listening = anyio.Event()
+        self.no_gpu: str | None = None
 
     def read_line(self, line: str) -> None:
         """Note what the line announces."""
-        if self._adapter.read_line(line) is LogSignal.LISTENING:
+        signal = self._adapter.read_line(line)
+        if signal is LogSignal.LISTENING:
             self.listening.set()
+        elif signal is LogSignal.NO_GPU and self.no_gpu is None:
+            self.no_gpu = line
 
 
 async def wait_until_ready(
@@ -61,12 +71,23 @@ async def wait_until_ready(
                 await signals.listening.wait()
 
 
-async def probe(launch: Launch, adapter: EngineAdapter) -> Health:
-    """Ask the health address once; no answer is SICK."""
-    timeout = aiohttp.ClientTimeout(total=_PROBE_SECONDS)
+async def probe(launch: Launch, adapter: EngineAdapter, seconds: float = _PROBE_SECONDS) -> Health:
+    """Ask the health address once; no answer within ``seconds``, waiting for the gate included, is SICK."""
     url = f"{launch.base_url}{adapter.health_path}"
     try:
-        async with launch.session.get(url, headers=launch.headers, timeout=timeout) as answer:
+        async with asyncio.timeout(seconds), launch.calls, launch.session.get(url, headers=launch.headers) as answer:
             return adapter.read_health(answer.status, await answer.read())
-    except (aiohttp.ClientError, TimeoutError):
+    except (aiohttp.ClientError, TimeoutError, RuntimeError):  # RuntimeError: the session is closed
         return Health.SICK
+
+
+async def ask_busy_slots(launch: Launch, adapter: EngineAdapter, seconds: float) -> int | None:
+    """Slots at work by the engine's own word; None when it says nothing within ``seconds``, or has no such address."""
+    if adapter.slots_path is None:
+        return None
+    url = f"{launch.base_url}{adapter.slots_path}"
+    try:
+        async with asyncio.timeout(seconds), launch.calls, launch.session.get(url, headers=launch.headers) as answer:
+            return adapter.busy_slots(await answer.read())
+    except (aiohttp.ClientError, TimeoutError, RuntimeError):
+        return None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Of a wait, at most.
+_SPREAD = 0.25
+
 
 @dataclass(frozen=True, slots=True)
 class RestartLimits:
@@ -34,7 +37,7 @@ def after_request_crash(limits: RestartLimits, failures: tuple[float, ...], now:
 
 
 def after_exit(
-    limits: RestartLimits, failures: tuple[float, ...], now: float, ready_for: float | None
+    limits: RestartLimits, failures: tuple[float, ...], now: float, ready_for: float | None, jitter: float = 0.0
 ) -> RestartDecision:
     """Decide on the exit at ``now``.
 
@@ -43,6 +46,8 @@ def after_exit(
         failures: monotonic times of earlier exits, oldest first.
         now: monotonic time of this exit, in seconds.
         ready_for: how long the launch had been ready, in seconds; None if it never was.
+        jitter: 0 to 1: by how much of a quarter the wait is cut short, so that instances that were lost together, as
+            after a driver's reset, do not all load at once.
     """
     if ready_for is not None and ready_for >= limits.stable_after:
         failures = ()
@@ -55,5 +60,5 @@ def after_exit(
         return RestartDecision(
             0.0, gave_up=False, failures=recent, reason="it had been ready: the next start is at once"
         )
-    delay = min(limits.longest, limits.initial * limits.factor ** (len(recent) - 1))
+    delay = min(limits.longest, limits.initial * limits.factor ** (len(recent) - 1)) * (1 - _SPREAD * jitter)
     return RestartDecision(delay, gave_up=False, failures=recent, reason=f"exit {len(recent)} of {limits.budget}")

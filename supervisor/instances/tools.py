@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import random
 from typing import TYPE_CHECKING
 
 from engines.contract import EngineAdapter, LaunchPlan
-from supervisor.clock import Clock
+from supervisor.clock import Clock, seconds_asleep
 from supervisor.config.schema import SupervisionConfig
 from supervisor.events import EventBus
 from supervisor.instances.attempt import AttemptTools, Flush, MemoryBack
 from supervisor.instances.exit_report import LaunchEnd
 from supervisor.instances.launch import Launch
+from supervisor.instances.liveness import LivenessLimits
 from supervisor.instances.restart_policy import RestartLimits
+from supervisor.instances.second_chance import MadeOf, made_of_nothing
 from supervisor.models.catalog import ModelEntry
 from supervisor.processes.launch_records import LaunchRecords
 from supervisor.processes.log_file import LogFile
@@ -25,22 +28,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InstanceLimits:
-    """Seconds of ``supervision``: stall of a load, grace of a stop, and the restart settings."""
+    """Seconds of ``supervision``: stall of a load, grace of a stop, and the settings of restarts and of liveness."""
 
     stall_timeout: float = 60.0
     stop_grace: float = 5.0
     restart: RestartLimits = field(default_factory=RestartLimits)
+    liveness: LivenessLimits = field(default_factory=LivenessLimits)
 
     @classmethod
     def of(cls, config: SupervisionConfig) -> InstanceLimits:
         """The limits that a config sets."""
-        restart = config.restart
+        restart, liveness = config.restart, config.liveness
         return cls(
             stall_timeout=config.readiness.stall_timeout,
             stop_grace=config.stop.grace,
             restart=RestartLimits(
                 restart.initial, restart.factor, restart.max, restart.budget, restart.window, restart.stable_after
             ),
+            liveness=LivenessLimits(liveness.interval, liveness.timeout, liveness.failures),
         )
 
 
@@ -81,6 +86,10 @@ class InstanceTools:
         records: where launches are written down, for a daemon that comes after a crash.
         crashed: told of a model's launch that ended unasked while it served, before its leases are broken; answers with
             the launches, this one among them, whose ends a request is to blame for.
+        asleep: seconds that the machine has been suspended since it booted.
+        made_of: what a launch would be made of now, its builds; while it is FAILED, another answer forgives that.
+        look_interval: seconds between two such questions.
+        jitter: a number from 0 to 1 that spreads restarts in time.
     """
 
     adapter: EngineAdapter
@@ -98,9 +107,15 @@ class InstanceTools:
     memory_back: MemoryBack = no_memory_elsewhere
     records: LaunchRecords = field(default_factory=LaunchRecords)
     crashed: Callable[[str, str], frozenset[str]] = nobody_blamed
+    asleep: Callable[[], float] = seconds_asleep
+    made_of: MadeOf = made_of_nothing
+    look_interval: float = 10.0
+    jitter: Callable[[], float] = random
 
 
-def attempt_tools(instance_id: str, tools: InstanceTools, limits: InstanceLimits) -> AttemptTools:
+def attempt_tools(
+    instance_id: str, tools: InstanceTools, limits: InstanceLimits, liveness: Callable[[], LivenessLimits]
+) -> AttemptTools:
     """What one launch of the instance needs of them."""
     return AttemptTools(
         instance_id=instance_id,
@@ -118,4 +133,6 @@ def attempt_tools(instance_id: str, tools: InstanceTools, limits: InstanceLimits
         log=tools.log,
         records=tools.records,
         memory_back=tools.memory_back,
+        liveness=liveness,
+        asleep=tools.asleep,
     )

@@ -55,6 +55,22 @@ def test_killed_before_the_first_content(tmp_path: Path, demo_engine: DemoEngine
         assert instance(daemon, "smol")["generation"] == 2
 
 
+def test_stopped_before_the_first_content(tmp_path: Path, demo_engine: DemoEngine, demo_model: Path) -> None:
+    """SIGSTOP of the real engine in its prefill: it is found out and replaced, and the same request is answered."""
+    config = config_for(demo_engine, demo_model, batch_size=64)
+    config["supervision"] = {"liveness": {"interval": "500ms", "timeout": "2s", "failures": 2}}
+    with running_daemon_sync(tmp_path, config, env=LOG_ALL) as daemon:
+        pid = load(daemon, "smol")["pid"]
+        with asking(daemon, chat_body("smol", "word " * 400, stream=True, max_tokens=2), id="stopped") as request:
+            until(lambda: busy_slots(pid) == 1)
+            os.kill(pid, signal.SIGSTOP)
+            daemon.wait_for_event("instance_changed", 60, new="unresponsive")
+            events = request.answer().events
+        assert events[-1] == "[DONE]"
+        assert not any("error" in event for event in events)
+        assert instance(daemon, "smol")["generation"] == 2
+
+
 def test_first_requests_share_one_start(tmp_path: Path, demo_engine: DemoEngine, demo_model: Path) -> None:
     """Chats and an embedding that come at once to a model that is not loaded wait for one launch, and are told so."""
     with running_daemon_sync(tmp_path, config_for(demo_engine, demo_model)) as daemon:

@@ -114,6 +114,8 @@ async def _load_and_run(
     if not _model_is_there(options, log):
         return 1
     _leave_grandchild(faults, log)
+    for line in faults.says:
+        log.raw(line)
     await _load(faults, log, server)
     stop = asyncio.Event()
     _handle_signals(loop, faults, stop, server)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -90,6 +91,7 @@ class FakeLaunch:
     plan: LaunchPlan = field(default_factory=launch_plan)
     headers: Mapping[str, str] = field(default_factory=lambda: {"Authorization": f"Bearer {KEY}"})
     instance_id: str = "demo-1"
+    calls: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(3))
 
 
 @dataclass
@@ -105,12 +107,22 @@ class FakeLease:
     released: bool = False
     crashed: Callable[[], object] | None = None
     engine_done: bool = False
+    heard: list[float] = field(default_factory=list)
+    looks: list[float] = field(default_factory=list)
 
     async def broke(self, seconds: float) -> bool:
         """As the test says; a launch that has ended is told to the crash book first."""
         if self.crashed is not None:
             self.crashed()
         return self.crashed is not None
+
+    def progress(self, at: float) -> None:
+        """The engine was heard of."""
+        self.heard.append(at)
+
+    def overdue(self, seconds: float) -> None:
+        """The engine was silent for too long."""
+        self.looks.append(seconds)
 
     def done(self) -> None:
         """The engine is done."""

@@ -30,11 +30,13 @@ class Faults:
     Attributes:
         load_seconds: time between the open socket and readiness, in seconds.
         load_log: a log line every tenth of a second while loading; False loads in silence.
+        says: lines of log to print while it loads.
         die: stage at which the process ends: ``exec`` (even ``--version``), ``start``, ``load``, ``ready`` (a moment
             after it), ``prefill``, ``stream`` (after ``after_chunks`` contents), ``stop`` (when asked to stop).
         signal: the signal it dies of, by name or number.
         exit: the exit code instead of a signal.
         hang: stage from which nothing is answered any more: ``load``, ``ready``, ``prefill``, ``stream``.
+        stall: stage (``prefill``, ``stream``) from which generations stand still while all else is answered.
         after_chunks: content chunks before a fault in ``stream``, ``truncate`` or ``error`` strikes.
         truncate: close the connection in mid-stream, without ``[DONE]``.
         error: send an error event in mid-stream and end.
@@ -62,10 +64,12 @@ class Faults:
 
     load_seconds: float = 0.0
     load_log: bool = True
+    says: tuple[str, ...] = ()
     die: str | None = None
     signal: str | int | None = None
     exit: int | None = None
     hang: str | None = None
+    stall: str | None = None
     after_chunks: int = 0
     truncate: bool = False
     error: bool = False
@@ -107,7 +111,7 @@ class Faults:
             raise FaultError(f"no such fault: {', '.join(wrong)}; known: {', '.join(sorted(known))}")
         changed: Any = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
         result = replace(self, **changed)
-        for stage in (result.die, result.hang):
+        for stage in (result.die, result.hang, result.stall):
             if stage is not None and stage not in STAGES:
                 raise FaultError(f"no such stage: {stage}; known: {', '.join(STAGES)}")
         return result

@@ -81,6 +81,8 @@ class Server:
         self.stopping = False
         self.answering = asyncio.Event()
         self.answering.set()
+        self._moving = asyncio.Event()
+        self._moving.set()
         self.alias = options.aliases[0] if options.aliases else (options.model or "none")
 
     def die(self, stage: str) -> None:
@@ -98,9 +100,11 @@ class Server:
         os.kill(os.getpid(), number)
 
     def hang(self, stage: str) -> None:
-        """From now on nothing is answered, if it is to hang at this stage."""
+        """From now on nothing is answered, if it is to hang at this stage; or no generation goes on."""
         if self._faults.hang == stage:
             self.answering.clear()
+        if self._faults.stall == stage:
+            self._moving.clear()
 
     async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until either end has had enough of it."""
@@ -349,6 +353,7 @@ class Server:
         """The engine at work: nothing moves while it hangs or once it has been told to stop."""
         await asyncio.sleep(seconds)
         await self.answering.wait()
+        await self._moving.wait()
         if self.stopping:
             await self._frozen.wait()
 

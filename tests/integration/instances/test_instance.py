@@ -48,6 +48,7 @@ class Stage:
         self.clock = SystemClock()
         self.bus = EventBus(self.clock)
         self.fault: Exception | None = None
+        self.n_gpu_layers: int | None = None
         self.flush_fault: Exception | None = None
         self.observer: Callable[[], object] = lambda: None
         self.memory_is_back = anyio.Event()
@@ -99,7 +100,7 @@ class Stage:
             env={},
             threads=1,
             threads_batch=1,
-            n_gpu_layers=None,
+            n_gpu_layers=self.n_gpu_layers,
             ctx_size=512,
             slots=1,
             cache_type="f16",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import anyio
@@ -7,6 +8,7 @@ import orjson
 import pytest
 
 from engines.contract import Endpoint
+from supervisor.gateway.request_limits import RequestLimits
 from tests.fakes.gateway import running_gateway
 from tests.fakes.played_engine import Play, PlayedEngine, stream, whole
 
@@ -15,6 +17,7 @@ FRAMES = [frame + b"\n\n" for frame in (DATA / "chat.sse").read_bytes().split(b"
 PROGRESS, CONTENT, DONE = FRAMES[:2], FRAMES[2:-1], FRAMES[-1]
 SAY_HI = {"model": "demo", "messages": [{"role": "user", "content": "Say hi"}]}
 ERROR = b'data: {"error":{"code":500,"message":"Compute error.","type":"server_error"}}\n\n'
+QUICK = RequestLimits(first_base=0.5, first_cap=0.5, idle=0.5, verdict=0.1)
 BOTH = pytest.mark.parametrize("streamed", [False, True])
 
 # How an engine can end an answer that is not complete, after the given frames.
@@ -122,14 +125,19 @@ async def test_an_error_in_the_stream_that_is_the_clients_fault_keeps_its_status
 @BOTH
 @pytest.mark.parametrize("frames", [[], PROGRESS, [*PROGRESS, *CONTENT[:2]]])
 async def test_an_engine_that_falls_silent_is_given_up(frames: list[bytes], streamed: bool) -> None:
-    """After `idle_timeout` without a byte: 504, or the error event where the answer had begun."""
+    """After its time without a byte: 504 with the setting, or the error event where the answer had begun."""
     began = len(frames) > 2
     play = stream(b"".join(frames), ending="hang")
-    async with running_gateway(PlayedEngine(play), idle_timeout=0.5) as gateway:
+    async with running_gateway(PlayedEngine(play), watchdogs=lambda: QUICK) as gateway:
         async with gateway.client.post("/v1/chat/completions", json=SAY_HI | {"stream": streamed}) as answer:
             assert answer.status == (200 if began and streamed else 504)
-            assert b"upstream_timeout" in await answer.read()
-        assert gateway.broker.leases[0].abandoned
+            said = await answer.read()
+            assert b"upstream_timeout" in said
+            assert (b"supervision.request.idle" if began else b"first_base") in said
+        lease = gateway.broker.leases[0]
+        assert lease.abandoned
+        assert lease.looks == [0.5]
+        assert len(lease.heard) >= len(frames) // 4
         with anyio.fail_after(5):
             await gateway.engine.left.wait()
 
@@ -139,7 +147,10 @@ async def test_progress_keeps_a_slow_engine_alive() -> None:
     pauses = {number: anyio.Event() for number in range(1, 5)}
     chunks = [PROGRESS[0]] * 5 + [*CONTENT, DONE]
     engine = PlayedEngine(Play(chunks, pauses=pauses))
-    async with running_gateway(engine, idle_timeout=1.0) as gateway, anyio.create_task_group() as tasks:
+    async with (
+        running_gateway(engine, watchdogs=lambda: RequestLimits(first_base=1.0)) as gateway,
+        anyio.create_task_group() as tasks,
+    ):
 
         async def let_go() -> None:
             for gate in pauses.values():
@@ -243,3 +254,25 @@ async def test_a_client_that_already_reads_progress_is_told_by_an_event() -> Non
         assert said.startswith(b"".join(PROGRESS))
         assert b"request_crashes_engine" in said
         assert b"[DONE]" not in said
+
+
+async def test_calls_beyond_the_gate_wait_before_the_engine() -> None:
+    """An engine never has more calls at once than its gate lets through: the next one waits for one that ends."""
+    hold = anyio.Event()
+    engine = PlayedEngine(Play([*PROGRESS, *CONTENT, DONE], pauses={0: hold}))
+    async with running_gateway(engine) as gateway, anyio.create_task_group() as tasks:
+        launch = gateway.broker.launch
+        launch.calls = asyncio.Semaphore(2)
+
+        async def ask() -> None:
+            async with gateway.client.post("/v1/chat/completions", json=SAY_HI) as answer:
+                assert answer.status == 200
+
+        for _ in range(3):
+            tasks.start_soon(ask)
+        while len(engine.heard) < 2 or len(gateway.broker.leases) < 3:  # noqa: ASYNC110  neither tells of it
+            await anyio.sleep(0.01)
+        assert launch.calls.locked()
+        assert len(engine.heard) == 2
+        hold.set()
+    assert len(engine.heard) == 3

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.instances.restart_policy import RestartLimits, after_exit
+from supervisor.instances.restart_policy import RestartLimits, after_exit, after_request_crash
 
 LIMITS = RestartLimits(initial=1, factor=2, longest=60, budget=3, window=120, stable_after=60)
 
@@ -36,6 +36,18 @@ def test_failures_outside_the_window_do_not_count() -> None:
     """Only exits within the window spend the budget."""
     decision = after_exit(LIMITS, (0.0, 1.0, 2.0), 500.0, ready_for=None)
     assert decision.failures == (500.0,)
+
+
+def test_waits_are_spread_by_a_quarter_at_most() -> None:
+    """Instances that were lost together start again at different times, none later than without the spread."""
+    delays = [after_exit(LIMITS, (), 0.0, None, jitter).delay for jitter in (0.0, 0.5, 1.0)]
+    assert delays == [1.0, 0.875, 0.75]
+
+
+def test_a_crash_that_a_request_is_to_blame_for_spends_nothing() -> None:
+    """It waits for nothing and is not counted; those before it stay counted within the window."""
+    decision = after_request_crash(LIMITS, (0.0, 400.0), 410.0)
+    assert (decision.delay, decision.gave_up, decision.failures) == (0.0, False, (400.0,))
 
 
 @given(

@@ -74,3 +74,26 @@ def test_progress_is_told_from_text_about_progress() -> None:
     """A model that writes the words of a progress chunk is still content: quotes are escaped inside a string."""
     assert is_progress(b'{"choices":[],"prompt_progress":{"total":2,"cache":0,"processed":0,"time_ms":0}}')
     assert not is_progress(b'{"choices":[{"delta":{"content":"\\"prompt_progress\\":{}"}}]}')
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "warning: no usable GPU found, --gpu-layers option will be ignored",
+        "0.00.041.118 E ggml_cuda_init: failed to initialize CUDA: no CUDA-capable device is detected",
+        "ggml_cuda_init: failed to initialize CUDA: CUDA driver version is insufficient for CUDA runtime version",
+        "ggml_vulkan: No devices found.",
+        "load_tensors: offloaded 0/31 layers to GPU",
+    ],
+)
+def test_a_gpu_that_can_not_be_used_is_noticed(line: str) -> None:
+    """Recorded lines of engines that go on with the CPU where a GPU was meant."""
+    assert read_line(line) is LogSignal.NO_GPU
+
+
+@pytest.mark.parametrize(
+    "line", ["load_tensors: offloaded 10/31 layers to GPU", "load_tensors: offloaded 31/31 layers"]
+)
+def test_a_gpu_that_is_used_is_not_missed(line: str) -> None:
+    """Some layers are enough: the plan says how many."""
+    assert read_line(line) is None
