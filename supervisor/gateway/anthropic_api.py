@@ -17,6 +17,7 @@ from supervisor.gateway.request_body import require_messages
 from supervisor.gateway.side_calls import SideCalls
 from supervisor.gateway.translate.anthropic_answer import MessageEvents, message
 from supervisor.gateway.translate.anthropic_request import shows_thinking, to_chat
+from supervisor.gateway.translate.usage import timing_fields
 
 # Clients take it at any place of a stream, also before the first event.
 _PING = b'event: ping\ndata: {"type": "ping"}\n\n'
@@ -61,9 +62,13 @@ def _name(request: web.Request) -> None:
     exchange.headers["request-id"] = exchange.request_id
 
 
-def _read(body: dict[str, Any], _exchange: Exchange) -> Asked:
+def _read(body: dict[str, Any], exchange: Exchange) -> Asked:
+    def timing(timings: Any) -> dict[str, Any]:
+        return timing_fields(timings, exchange.waits)
+
     thinking = shows_thinking(body)
-    return Asked(to_chat(body), partial(message, thinking=thinking), partial(MessageEvents, thinking=thinking))
+    events = partial(MessageEvents, thinking=thinking, timing=timing)
+    return Asked(to_chat(body), partial(message, thinking=thinking, timing=timing), events)
 
 
 _FORM = ChatForm(Api.ANTHROPIC, StreamForm(waiting=_PING), _read)

@@ -7,6 +7,7 @@ can still be replaced.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -14,11 +15,16 @@ import orjson
 from supervisor.gateway.translate.tool_calls import MARK
 from supervisor.gateway.translate.usage import cached_tokens, tokens
 
+Timing = Callable[[Any], dict[str, Any]]
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 
 
-def message(answer: dict[str, Any], *, thinking: bool) -> dict[str, Any]:
-    """The whole message that a whole chat answer makes; ``thinking``: with blocks of it."""
+def _untimed(_timings: Any) -> dict[str, Any]:
+    return {}
+
+
+def message(answer: dict[str, Any], *, thinking: bool, timing: Timing = _untimed) -> dict[str, Any]:
+    """The whole message that a whole chat answer makes; ``thinking`` and ``timing`` as ``MessageEvents``."""
     [choice, *_] = answer["choices"]
     said = choice["message"]
     blocks: list[dict[str, Any]] = []
@@ -31,7 +37,7 @@ def message(answer: dict[str, Any], *, thinking: bool) -> dict[str, Any]:
         **_head(answer),
         "content": blocks,
         "stop_reason": _REASONS.get(choice.get("finish_reason"), "end_turn"),
-        "usage": {**_input(answer.get("usage")), **_output(answer.get("usage"))},
+        "usage": {**_input(answer.get("usage")), **_output(answer.get("usage")), **timing(answer.get("timings"))},
     }
     return {**whole, MARK: choice[MARK]} if MARK in choice else whole
 
@@ -41,12 +47,13 @@ class MessageEvents:
 
     Args:
         thinking: with blocks of it.
+        timing: what else there is to say in ``usage``, from the engine's timings.
     """
 
-    __slots__ = ("_block", "_calls", "_count", "_finish", "_mark", "_prompt", "_started", "_thinking", "_usage")
-
-    def __init__(self, *, thinking: bool) -> None:
+    def __init__(self, *, thinking: bool, timing: Timing = _untimed) -> None:
         self._thinking = thinking
+        self._timing = timing
+        self._timings: Any = None
         self._started = False
         self._block: str | int | None = None
         self._count = 0
@@ -68,8 +75,8 @@ class MessageEvents:
         if not self._started:
             self._started = True
             made.append(_event("message_start", message=self._start(chunk)))
-        if chunk.get("usage"):
-            self._usage = chunk["usage"]
+        self._usage = chunk.get("usage") or self._usage
+        self._timings = chunk.get("timings") or self._timings
         for choice in chunk.get("choices") or ():
             delta = choice.get("delta") or {}
             if self._thinking and delta.get("reasoning_content"):
@@ -92,6 +99,7 @@ class MessageEvents:
         self._close(made)
         delta = {"stop_reason": _REASONS.get(self._finish or "", "end_turn"), "stop_sequence": None}
         usage = {**_input(self._usage), **_output(self._usage)} if self._usage else {"output_tokens": 0}
+        usage |= self._timing(self._timings)
         marked = {MARK: self._mark} if self._mark else {}
         made += [_event("message_delta", delta=delta, usage=usage, **marked), _event("message_stop")]
         return b"".join(made)
