@@ -10,7 +10,7 @@ A rule answers or passes; the first answer stands:
 5. its share of the cores for generation, which waits for memory, so that a second thread on a core adds little; of all
    CPUs for batch.
 
-Decision record 7 has the measurements behind 3 and 4.
+Decision record 9 has the measurements behind 3 and 4.
 """
 
 from __future__ import annotations
