@@ -65,7 +65,7 @@ class PeerError(SupervisorError):
 class CallerError(SupervisorError):
     """``invalid_json invalid_request body_too_large model_missing url_refused not_found method_not_allowed``.
 
-    Of a response: ``response_not_found response_cancelled``.
+    Of a response: ``response_not_found response_cancelled``. Of a request: ``request_not_found``.
 
     At the door: ``unauthorized forbidden cross_origin wrong_host``.
     """

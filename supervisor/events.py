@@ -146,11 +146,12 @@ class InstanceChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class PlanMade(Event):
-    """A launch was planned; ``choices`` are (choice, value, reason)."""
+    """A launch was planned; ``choices`` are (choice, value, reason), ``degraded`` what it gave up."""
 
     model: str
     build: str
     choices: tuple[tuple[str, Any, str], ...]
+    degraded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,7 @@ from supervisor.processes.orphans import OrphanSweep
 from supervisor.reloading import Reloader, why_relaunch
 from supervisor.storage import make_private_folder
 from supervisor.telemetry.event_stream import EventStream
+from supervisor.telemetry.journal import Journal
 from supervisor.telemetry.logging import JsonLines, log_events
 from supervisor.telemetry.metrics import Metrics
 from supervisor.telemetry.redaction import Redactor
@@ -300,6 +301,7 @@ class Daemon:
             status=self._status,
             reload=partial(self._reloader.reload, "POST /admin/v1/reload"),
             plan=self._plan,
+            explain=Journal(self._bus, self._clock, self._options.redactor.clean).explain,
             readiness=self._readiness,
             metrics=Metrics(self._bus, supervisor.__version__).render,
             events=EventStream(self._bus, clean=self._options.redactor.clean).frames,

@@ -23,6 +23,7 @@ from supervisor.broker.lease import Lease, LeaseRequest
 from supervisor.broker.lookout import Lookout
 from supervisor.broker.memory_book import MemoryBook
 from supervisor.broker.ports import BrokeredFleet, BrokeredInstance, Planner
+from supervisor.broker.queue_rows import queue_rows
 from supervisor.broker.refusals import DRAINING, Refusing
 from supervisor.broker.retiring import RETIRE_SECONDS, Retiring
 from supervisor.broker.settling import wait_until_idle
@@ -36,7 +37,7 @@ from supervisor.models.catalog import ModelEntry
 
 
 class Broker:
-    """Grants leases; ``run`` must be running while it does. ``memory`` is for others to read."""
+    """Grants leases; ``run`` must be running while it does. ``memory`` and ``books`` are for others to read."""
 
     def __init__(
         self, fleet: BrokeredFleet, planner: Planner, limits: QueueLimits, policy: Policy, clock: Clock, bus: EventBus
@@ -49,6 +50,7 @@ class Broker:
         self._bus = bus
         self._starting = Starting(planner, self.memory, clock, bus)
         self._books: dict[str, Book] = {}
+        self.books: Mapping[str, Book] = self._books
         self._numbers = itertools.count(1)
         self._accounts = Accounts(clock)
         self._refusing = Refusing(clock, bus)
@@ -198,10 +200,7 @@ class Broker:
 
     def queue_view(self) -> list[dict[str, Any]]:
         """Waiting tickets as ``/admin/v1/status`` shows them."""
-        now = self._clock.monotonic()
-        return [
-            waiter.row(position, now) for book in self._books.values() for position, waiter in enumerate(book.queue, 1)
-        ]
+        return queue_rows(self._books.values(), self._clock.monotonic())
 
     async def _settled(self, waiter: Waiter) -> None:
         if not waiter.settled:
@@ -260,13 +259,14 @@ class Broker:
             while self._again:
                 self._again = False
                 if any(book.queue for book in self._books.values()) or self.memory.over_commits():
-                    self._apply(admit(self._world()))
+                    self._apply(admit(self.world()))
                 else:
                     self._lookout.pump_at(None)
         finally:
             self._pumping = False
 
-    def _world(self) -> World:
+    def world(self) -> World:
+        """What is decided on, as it is now."""
         now, ledger = self._clock.monotonic(), self.memory.ledger
         return World(
             now=now,

@@ -110,7 +110,7 @@ class Launching:
         for warning in plan.warnings:
             self._bus.publish(PlanWarning(plan.model_id, warning))
         choices = tuple((choice.choice, choice.value, choice.reason) for choice in plan.rationale)
-        self._bus.publish(PlanMade(plan.model_id, plan.build, choices))
+        self._bus.publish(PlanMade(plan.model_id, plan.build, choices, plan.degraded))
         self._care.began(entry, plan)
 
     async def _look(self, entry: ModelEntry) -> _Basis:

@@ -65,13 +65,13 @@ class DaemonClient:
         """
         return self._asked(path, "GET")
 
-    def post(self, path: str) -> Any:
+    def post(self, path: str, *, timeout_seconds: float = _TIMEOUT_SECONDS) -> Any:
         """The JSON answer of ``POST path`` without a body.
 
         Raises:
             DaemonError: as ``get``.
         """
-        return self._asked(path, "POST")
+        return self._asked(path, "POST", timeout_seconds)
 
     def events(self, after: int | None) -> Iterator[StreamedEvent]:
         """Events as they come, kept ones after ``after`` first, until the daemon ends the stream.
@@ -87,8 +87,8 @@ class DaemonClient:
                 raise self._not_ours("it gave no event stream")
             yield from _parse_events(response)
 
-    def _asked(self, path: str, method: str) -> Any:
-        with self._opened(path, {"Accept": "application/json"}, _TIMEOUT_SECONDS, method) as response:
+    def _asked(self, path: str, method: str, timeout_seconds: float = _TIMEOUT_SECONDS) -> Any:
+        with self._opened(path, {"Accept": "application/json"}, timeout_seconds, method) as response:
             body = response.read()
         try:
             return json.loads(body)

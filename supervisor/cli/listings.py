@@ -58,6 +58,10 @@ _TICKET_COLUMNS = (
     plain("model", "model"),
     plain("lane", "lane"),
     Column("waited", lambda row: format_duration(row.get("waited_seconds") or 0)),
+    Column(
+        "expected", lambda row: "-" if (wait := row.get("expected_wait_seconds")) is None else format_duration(wait)
+    ),
+    plain("why", "why"),
 )
 
 

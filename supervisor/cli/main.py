@@ -36,6 +36,7 @@ PortOption = Annotated[int | None, typer.Option("--port", min=0, max=65535, help
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, also on a terminal.")]
 RootOption = Annotated[Path, typer.Option("--root", help="Folder that stands for / when the machine is read.")]
 BuildArgument = Annotated[str, typer.Argument(help="A build's name or fingerprint, or the beginning of one.")]
+ModelArgument = Annotated[str, typer.Argument(help="A model's id or alias.")]
 UrlOption = Annotated[str, typer.Option("--url", envvar="ENGINEHOUSE_URL", help="Address of the running daemon.")]
 TokenOption = Annotated[
     Path | None,
@@ -78,11 +79,13 @@ def build_app() -> typer.Typer:
     plain: dict[str, Any] = {"rich_markup_mode": None, "no_args_is_help": True, "add_completion": False}
     app = typer.Typer(name="enginehouse", cls=_Commands, pretty_exceptions_enable=False, **plain)
     app.callback()(_main)
-    for command in (serve, check, probe, plan, classify, demo, status, events, logs):
+    for command in (serve, check, probe, plan, classify, demo, status, events, logs, why):
         app.command()(command)
     models = typer.Typer(name="models", help="Models of the running daemon.", **plain)
     models.callback()(_group)
     models.command("list")(models_list)
+    for change in (models_load, models_unload, models_pin, models_unpin):
+        models.command(change.__name__.removeprefix("models_"))(change)
     builds = typer.Typer(name="builds", help="Builds of the running daemon.", **plain)
     builds.command("list")(builds_list)
     builds.command("inspect")(builds_inspect)
@@ -218,6 +221,52 @@ def models_list(
     raise typer.Exit(
         list_models(_client(url, token_file), as_json=as_json, offline=model_rows(config) if url == _URL else None)
     )
+
+
+def models_load(
+    model: ModelArgument, as_json: JsonOption = False, url: UrlOption = _URL, token_file: TokenOption = None
+) -> None:
+    """Start a model and wait until it is ready."""
+    raise typer.Exit(_change_model(model, "load", as_json, (url, token_file)))
+
+
+def models_unload(
+    model: ModelArgument, as_json: JsonOption = False, url: UrlOption = _URL, token_file: TokenOption = None
+) -> None:
+    """Stop a model, cutting what runs on it."""
+    raise typer.Exit(_change_model(model, "unload", as_json, (url, token_file)))
+
+
+def models_pin(
+    model: ModelArgument, as_json: JsonOption = False, url: UrlOption = _URL, token_file: TokenOption = None
+) -> None:
+    """Never stop a model for others, until the daemon ends or its config changes."""
+    raise typer.Exit(_change_model(model, "pin", as_json, (url, token_file)))
+
+
+def models_unpin(
+    model: ModelArgument, as_json: JsonOption = False, url: UrlOption = _URL, token_file: TokenOption = None
+) -> None:
+    """Let a model be stopped for others again."""
+    raise typer.Exit(_change_model(model, "unpin", as_json, (url, token_file)))
+
+
+def _change_model(model: str, change: str, as_json: bool, where: tuple[str, Path | None]) -> int:
+    from supervisor.cli.why import change_model  # noqa: PLC0415  as the file says
+
+    return change_model(_client(*where), model, change, as_json=as_json)
+
+
+def why(
+    request_id: Annotated[str, typer.Argument(help="As the answer's header x-request-id says.")],
+    as_json: JsonOption = False,
+    url: UrlOption = _URL,
+    token_file: TokenOption = None,
+) -> None:
+    """Show what a request of the last hour waited for, who was stopped for it, and how it ended."""
+    from supervisor.cli.why import explain_request  # noqa: PLC0415  as the file says
+
+    raise typer.Exit(explain_request(_client(url, token_file), request_id, as_json=as_json))
 
 
 def builds_list(

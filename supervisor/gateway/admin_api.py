@@ -47,6 +47,8 @@ class AdminApi:
             web.post("/admin/v1/plan", self.plan),
             web.post("/admin/v1/models/{id:.+}/load", self.load),
             web.post("/admin/v1/models/{id:.+}/unload", self.unload),
+            web.post("/admin/v1/models/{id:.+}/pin", self.pin),
+            web.post("/admin/v1/models/{id:.+}/unpin", self.unpin),
         ]
 
     async def status(self, _request: web.Request) -> web.Response:
@@ -87,6 +89,14 @@ class AdminApi:
         with self._gate.admit():
             unloaded = await self._control.unload(request.match_info["id"])
         return _json(unloaded)
+
+    async def pin(self, request: web.Request) -> web.Response:
+        """``POST /admin/v1/models/{id}/pin``: its engine is never evicted, until the daemon ends or the config says."""
+        return _json(await self._control.pin(request.match_info["id"], on=True))
+
+    async def unpin(self, request: web.Request) -> web.Response:
+        """``POST /admin/v1/models/{id}/unpin``: its engine may be evicted."""
+        return _json(await self._control.pin(request.match_info["id"], on=False))
 
 
 def _after(request: web.Request) -> int | None:

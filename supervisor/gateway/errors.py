@@ -135,6 +135,7 @@ TABLE: Mapping[str, Row] = MappingProxyType(
         "url_refused": Row(400, *_BAD),
         "not_found": Row(404, *_MISSING),
         "response_not_found": Row(404, *_MISSING),
+        "request_not_found": Row(404, *_MISSING),
         "response_cancelled": Row(409, *_BAD),
         "method_not_allowed": Row(405, *_BAD),
         "unauthorized": Row(401, "invalid_request_error", "authentication_error"),

@@ -1,4 +1,4 @@
-"""Loading and unloading by hand."""
+"""Loading, unloading, pinning and unpinning by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from supervisor.routing.router import Router
 
 
 class ModelControl:
-    """What ``/admin/v1/models/{id}/load`` and ``/unload`` do; an operator's wish forgives past failures."""
+    """What ``load``, ``unload``, ``pin`` and ``unpin`` of a model do; an operator's load forgives past failures."""
 
     def __init__(self, router: Router, fleet: Fleet, status: StatusDocument, broker: Broker) -> None:
         self._router = router
@@ -49,3 +49,14 @@ class ModelControl:
         instance.request_stop("unloaded by hand")
         await instance.until(*AT_REST)
         return self._status.instance(instance)
+
+    async def pin(self, name: str, *, on: bool) -> dict[str, Any]:
+        """Never evict the model, or again; starts and stops nothing, and answers with its row of the status.
+
+        Raises:
+            ModelError: ``models_unknown``, ``model_not_found``.
+        """
+        await self._router.ready()
+        entry = self._router.find(name)
+        self._broker.pin(entry, pinned=on)
+        return self._status.instance(self._fleet.instance(entry))

@@ -185,6 +185,10 @@ class ModelControl(Protocol):
         """Stop the model's instance; waits for it."""
         ...
 
+    async def pin(self, name: str, *, on: bool) -> dict[str, Any]:
+        """Never evict the model, or again."""
+        ...
+
 
 class BuildControl(Protocol):
     """An operator's word on builds; each answers with rows as in ``/admin/v1/status``."""
@@ -245,6 +249,7 @@ class Ports:
         status: the document of ``/admin/v1/status``.
         reload: reads the config again and applies it; the answer lists what changed.
         plan: the plan that a model would get now, as a document.
+        explain: what became of a request, by its id; None: not known.
         readiness: whether requests are taken, and why not.
         metrics: the body and the content type of ``/metrics``.
         events: frames of the event stream after an id; None: only new ones.
@@ -261,6 +266,7 @@ class Ports:
     status: Callable[[], dict[str, Any]]
     reload: Callable[[], Awaitable[dict[str, Any]]]
     plan: Callable[[str], Awaitable[dict[str, Any]]]
+    explain: Callable[[str], dict[str, Any] | None]
     readiness: Callable[[], tuple[bool, str]]
     metrics: Callable[[], Awaitable[tuple[bytes, str]]]
     events: Callable[[int | None], AsyncGenerator[bytes, None]]

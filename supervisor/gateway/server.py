@@ -30,6 +30,7 @@ from supervisor.gateway.openai_api import OpenAiApi
 from supervisor.gateway.openapi import OpenApi
 from supervisor.gateway.ports import GatewaySettings, Ports
 from supervisor.gateway.relay import Relay
+from supervisor.gateway.requests_api import RequestsApi
 from supervisor.gateway.response_store import ResponseStore
 from supervisor.gateway.responses_api import ResponsesApi
 from supervisor.gateway.side_calls import SideCalls
@@ -65,6 +66,7 @@ def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock,
             *ModelsApi(ports.models, ports.router.ready).routes(),
             *AdminApi(ports.status, ports.events, ports.control, ports.reload, ports.plan, gate).routes(),
             *BuildsApi(ports.builds).routes(),
+            *RequestsApi(ports.explain).routes(),
             *OpenApi().routes(),
             *HealthApi(ports.readiness, ports.metrics, gate).routes(),
         ]

@@ -108,6 +108,7 @@ class StatusDocument:
             "accepting": instance.accepting,
             "plan": plan_document(plan) if plan else None,
             "memory": {pool: asdict(columns) for pool, columns in instance.memory.items()},
+            "pinned": book.pinned if (book := self._broker.books.get(instance.model_id)) else instance.entry.pinned,
             "leases": len(self._broker.leases_on(instance.model_id)),
             "slots": instance.slots,
             "failure": instance.failure.message if instance.failure else None,

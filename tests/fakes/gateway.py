@@ -30,6 +30,7 @@ from supervisor.gateway.ports import GatewaySettings, ModelCard, Ports
 from supervisor.gateway.server import Listener, build_app
 from supervisor.gateway.site import Site
 from supervisor.models.catalog import ModelEntry
+from supervisor.telemetry.journal import Journal
 from tests.fakes.instances import launch_plan
 from tests.fakes.played_engine import PlayedEngine
 from tests.support.sockets import short_socket_folder
@@ -222,6 +223,10 @@ class FakeControl:
         """Remember."""
         return self._do("unload", name, "stopped")
 
+    async def pin(self, name: str, *, on: bool) -> dict[str, Any]:
+        """Remember."""
+        return self._do("pin" if on else "unpin", name, "stopped")
+
     def _do(self, what: str, name: str, state: str) -> dict[str, Any]:
         if self.error is not None:
             raise self.error
@@ -362,6 +367,7 @@ async def running_gateway(
             status=lambda: {"version": "0", "path": Path("/x")},
             reload=_reload,
             plan=_plan,
+            explain=Journal(bus, clock).explain,
             readiness=lambda: readiness[0],
             metrics=_metrics,
             events=events.frames,
