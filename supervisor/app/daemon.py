@@ -45,10 +45,11 @@ from supervisor.gateway.doorkeeper import Doorkeeper, read_access
 from supervisor.gateway.failed_attempts import FailedAttempts
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.model_control import ModelControl
+from supervisor.gateway.plan_answer import PlanAnswer
 from supervisor.gateway.ports import GatewaySettings, Ports
 from supervisor.gateway.request_limits import RequestLimits
 from supervisor.gateway.server import Listener, build_app
-from supervisor.gateway.status_document import StatusDocument, model_cards, panel_document, plan_document
+from supervisor.gateway.status_document import StatusDocument, model_cards, panel_document
 from supervisor.instances.fleet import Fleet
 from supervisor.instances.instance import Instance
 from supervisor.instances.launch import sweep_sockets
@@ -300,7 +301,7 @@ class Daemon:
             builds=self._builds,
             status=self._status,
             reload=partial(self._reloader.reload, "POST /admin/v1/reload"),
-            plan=self._plan,
+            plan=PlanAnswer(self._router, self._launching, self._broker),
             explain=Journal(self._bus, self._clock, self._options.redactor.clean).explain,
             readiness=self._readiness,
             metrics=Metrics(self._bus, supervisor.__version__).render,
@@ -357,10 +358,6 @@ class Daemon:
         if self._gate.draining:
             return False, "draining"
         return (True, "ready") if self._known else (False, "looking for builds and models")
-
-    async def _plan(self, model: str) -> dict[str, Any]:
-        await self._router.ready()
-        return plan_document(await self._launching.plan(self._router.find(model), self._broker.memory.ledger))
 
     async def _panel(self) -> dict[str, Any]:
         catalog = self._router.catalog
