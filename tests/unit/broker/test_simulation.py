@@ -1,0 +1,67 @@
+"""The real broker over simulated engines in virtual time: after every event the broker's invariants hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bench.simulation.invariants import BrokenInvariantError
+from bench.simulation.run import simulate
+from bench.simulation.traces import ALTERNATING, GREEDY, MIXED, PRESSURE, TRACES, Trace
+from supervisor.broker.ledger import Ledger
+
+# All traces together take about 20 s of one core.
+EVENTS = 6000
+ALL = (*TRACES, MIXED)
+
+
+def _name(trace: Trace) -> str:
+    return trace.name
+
+
+@pytest.mark.parametrize("trace", ALL, ids=_name)
+def test_the_invariants_hold_after_every_event(trace: Trace) -> None:
+    """Slow loads, lies about memory, leaks, crashes, hangs, impatient clients, a budget that moves: nothing breaks."""
+    result = simulate(trace, seed=7, events=EVENTS)
+    assert result.events >= EVENTS
+    assert result.outcomes.completed > 100
+    assert result.outcomes.worst_wait <= trace.max_wait + 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trace", ALL, ids=_name)
+def test_the_invariants_hold_for_long(trace: Trace) -> None:
+    """The same for a million events in all, by ten seeds."""
+    for seed in range(10):
+        simulate(trace, seed=seed, events=1_000_000 // len(ALL) // 10 + 1)
+
+
+def test_a_run_can_be_repeated() -> None:
+    """The same seed gives the same run, another one another: what is found can be found again."""
+    first, again, other = (simulate(PRESSURE, seed, 800) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+
+
+def test_equal_callers_are_served_alike() -> None:
+    """Jain's index of the work done for each, also when one of them asks for seven times as much at once."""
+    for trace in (ALTERNATING, GREEDY):
+        fairness = simulate(trace, seed=3, events=4000).fairness
+        assert fairness is not None
+        assert fairness >= 0.95
+
+
+def test_two_models_in_turn_do_not_thrash() -> None:
+    """Room for one of two models that are both wanted all the time: a swap takes both waiting and loading, not more."""
+    result = simulate(ALTERNATING, seed=5, events=3000)
+    assert 0 < 60 * result.swaps / result.seconds <= 6
+    assert not result.outcomes.denied
+    assert result.outcomes.worst_wait < 120
+
+
+def test_the_simulation_notices_a_broken_book(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger that lets everybody in breaks the first invariant: the proof could fail."""
+    monkeypatch.setattr(Ledger, "shortfalls", lambda *_arguments: ())
+    with pytest.raises(BrokenInvariantError, match="1: "):
+        simulate(replace(ALTERNATING, budget=70), seed=1, events=2000)
