@@ -79,7 +79,8 @@ async def test_a_build_is_asked_once_with_its_own_environment(candidate: Candida
     assert build.facts.flags == frozenset({"-t", "--threads", "--offline"})
     assert build.facts.devices is not None
     assert build.facts.devices[0].free_bytes == 143000 * 2**20
-    assert [spec.env for spec in run.asked] == [{"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0", "GGML_X": "1"}] * 3
+    env = {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "GGML_X": "1"}
+    assert [spec.env for spec in run.asked] == [env] * 3
     again = await inspector.inspect(candidate)
     assert len(run.asked) == 3
     assert again.facts.devices is not None
