@@ -62,3 +62,18 @@ class Evicted(Event):
     beneficiary: str | None
     why: str
     drained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HostPressure(Event):
+    """The machine has been short of memory for so long that idle engines are let go; None: not known.
+
+    ``some_percent``: of the last ten seconds, in which some task waited for memory.
+    """
+
+    level: ClassVar[Level] = "warning"
+    why: str
+    lasted_seconds: float
+    available_bytes: int | None
+    whole_bytes: int | None
+    some_percent: float | None

@@ -25,6 +25,7 @@ from engines.registry import ADAPTERS, adapter_for
 from supervisor.app.canaries import canary_watch
 from supervisor.app.cpus import cpu_watch
 from supervisor.app.knowledge import Knowledge
+from supervisor.app.pressure import pressure_watch
 from supervisor.broker.admission import Policy
 from supervisor.broker.broker import Broker
 from supervisor.broker.crash_book import CrashBook
@@ -198,6 +199,7 @@ class Daemon:
         await tasks.start(self._knowledge.care.run)
         await tasks.start(self._canaries.run)
         await tasks.start(cpu_watch(self._knowledge, self._fleet, self._broker, self._bus).run)
+        await tasks.start(pressure_watch(self._knowledge, self._fleet, self._broker, self._clock, self._bus).run)
         host, port = await tasks.start(self._listener.run)
         scheme = "http"
         if self._certificate is not None:

@@ -15,6 +15,7 @@ from supervisor.broker.cpus import Cpus, Running
 from supervisor.broker.launching import Launching
 from supervisor.broker.learned import SCHEMA as LEARNED_SCHEMA
 from supervisor.broker.learned import LearnedMemory
+from supervisor.broker.pressure import PressureReading
 from supervisor.broker.rooms import OurEngines, RoomLimits, Rooms
 from supervisor.broker.seen_devices import SCHEMA as DEVICES_SCHEMA
 from supervisor.broker.seen_devices import SeenDevices
@@ -37,6 +38,7 @@ from supervisor.host.cgroup import find_cgroup
 from supervisor.host.cpu import read_cpu
 from supervisor.host.device_rooms import DeviceWish, DeviceWishes
 from supervisor.host.files import HostFiles
+from supervisor.host.memory import read_memory
 from supervisor.host.nvidia import NvidiaWatch
 from supervisor.host.overrides import override_cpu, with_overrides
 from supervisor.host.snapshot import HostSnapshot, take_snapshot
@@ -132,6 +134,16 @@ class Knowledge:
         found = read_cpu(files, find_cgroup(files))
         budget = override_cpu(found, host.cpus, host.reserve.cpus)
         return CpuReading(budget, found.quota, read_throttling(files, found.source))
+
+    def read_pressure(self) -> PressureReading:
+        """The memory that is left, by the limits above this process and the machine itself."""
+        files = HostFiles(self._root)
+        found = read_memory(files, find_cgroup(files))
+        return PressureReading(found.available_bytes, found.limit_bytes or found.host_total_bytes, found.pressure)
+
+    def pressure_grace(self) -> float:
+        """Seconds that a shortage of memory lasts before idle engines are let go."""
+        return self._config.broker.eviction.pressure_grace
 
     def _concessions(self) -> tuple[str, ...]:
         return self._config.concessions

@@ -289,7 +289,7 @@ class Broker:
             book.queue.remove(waiter)
             self._grant(grant, waiter, book)
         for eviction in decision.evictions:
-            self._evict(eviction)
+            self.evict(eviction)
         for start in decision.starts:
             self._start(start)
         for model in decision.think:
@@ -315,7 +315,8 @@ class Broker:
             book.plan = None
             self.memory.release(book.instance.id)
 
-    def _evict(self, eviction: Evict) -> None:
+    def evict(self, eviction: Evict) -> None:
+        """Stop an engine for its memory, and tell."""
         book = self._books[eviction.model]
         self._bus.publish(
             Evicted(book.instance.id, eviction.model, eviction.beneficiary, eviction.why, drained=eviction.drain)

@@ -193,7 +193,9 @@ class EvictionConfig(Section):
         5, description="an engine used less long ago is not stopped for another", json_schema_extra=LIVE
     )
     pressure_grace: Duration = Field(
-        30, description="memory pressure lasts this long before it evicts; not used yet", json_schema_extra=LIVE
+        30,
+        description="the machine is short of memory this long before idle engines are let go",
+        json_schema_extra=LIVE,
     )
     swap_after: Duration = Field(
         10,
