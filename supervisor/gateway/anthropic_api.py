@@ -52,7 +52,7 @@ class AnthropicApi:
             chat = to_chat(body.json)
             require_messages(chat)
             entry = await self._chats.find(request, (body.model,))
-            count = await self._side.count_tokens(exchange, entry, chat)
+            count = await self._side.count_tokens(exchange, entry, chat, large=body.large)
         return web.Response(body=orjson.dumps({"input_tokens": count}), content_type="application/json")
 
 

@@ -13,6 +13,7 @@ from supervisor.gateway.ports import Crashes, Lease, Leases
 from supervisor.gateway.request_limits import RequestLimits
 from supervisor.gateway.upstream import Post, Upstream, open_upstream
 from supervisor.gateway.watchdog import Watchdog, watched
+from supervisor.models.catalog import ModelEntry
 
 # A process's end is noticed within milliseconds of it; an engine that lives and refuses is not waited for longer.
 _NOTICE_SECONDS = 1.0
@@ -27,16 +28,18 @@ class Reading:
     """One try at an answer.
 
     Attributes:
+        lease: for who has more to ask.
         model: for messages.
         upstream: the engine's answer.
         watchdog: to be told of what comes. ``content`` there is whether the first content has come: from here on it
             is not asked again. Headers and progress are no content.
     """
 
-    __slots__ = ("model", "upstream", "watchdog")
+    __slots__ = ("lease", "model", "upstream", "watchdog")
 
-    def __init__(self, model: str, watchdog: Watchdog, upstream: Upstream) -> None:
+    def __init__(self, model: str, lease: Lease, watchdog: Watchdog, upstream: Upstream) -> None:
         self.model = model
+        self.lease = lease
         self.watchdog = watchdog
         self.upstream = upstream
 
@@ -52,6 +55,22 @@ class Question:
     request: LeaseRequest
     post: Post
     tokens: int
+
+
+def lease_request(
+    exchange: Exchange, entry: ModelEntry, body: bytes = b"", keep_alive: float | None = None
+) -> LeaseRequest:
+    """What the broker is asked for this request: it queues where its caller stands."""
+    standing = exchange.standing
+    return LeaseRequest(
+        exchange.request_id,
+        standing.account,
+        entry,
+        standing.lane,
+        standing.weight,
+        keep_alive=keep_alive,
+        body=body,
+    )
 
 
 class _EngineGoneError(Exception):
@@ -115,7 +134,7 @@ class Asking:
                 async with watched(lease, self._limits(), question.tokens) as watchdog:
                     try:
                         async with lease.launch.calls, open_upstream(lease, post) as upstream:
-                            result = await read(Reading(post.model, watchdog, upstream))
+                            result = await read(Reading(post.model, lease, watchdog, upstream))
                     finally:
                         content = watchdog.content
             except UpstreamError as error:

@@ -279,7 +279,6 @@ class GatewaySettings:
 
     Attributes:
         body_limit: longest request body, after decompression.
-        idle_timeout: longest silence of an engine within a side call.
         watchdogs: how long an engine may be silent within a request; asked for at each one.
         early_header: a streamed request that waits longer hears that it waits.
         waiting_interval: from then on so often.
@@ -287,7 +286,6 @@ class GatewaySettings:
     """
 
     body_limit: int = 32 * 2**20
-    idle_timeout: float = 300.0
     watchdogs: Callable[[], RequestLimits] = RequestLimits
     early_header: float = 10.0
     waiting_interval: float = 10.0

@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 import orjson
 
 from engines.contract import EngineKind
-from supervisor.broker.lease import LeaseRequest
 from supervisor.errors import UpstreamError
-from supervisor.gateway.asking import Asking, Question, Read, Reading
+from supervisor.gateway.asking import Asking, Question, Read, Reading, lease_request
 from supervisor.gateway.client_stream import ClientStream
 from supervisor.gateway.exchange import Exchange
 from supervisor.gateway.ports import GatewaySettings, Generation
@@ -79,7 +78,7 @@ class Relay:
         async def read(reading: Reading) -> dict[str, Any]:
             fold = Fold(kind, adapter.answer_prefix(call.body))
             await _fold_up(reading, fold, adapter.is_progress)
-            return fold.result()
+            return _folded(fold, reading.model)
 
         return await self._ask(call, adapter.prepare_generation(call.body), read)
 
@@ -92,22 +91,13 @@ class Relay:
         return await self._ask(call, call.body, read)
 
     async def _ask(self, call: Call, body: dict[str, Any], read: Read[T]) -> T:
-        entry, exchange = call.entry, call.exchange
+        entry = call.entry
         payload = await encode({**body, "model": entry.id}, large=call.large)
         limits = self._settings.watchdogs()
         tokens = estimate_tokens(call.body, len(payload), limits.image_tokens, limits.enough_tokens)
         post = Post(entry.id, call.path, payload, idle_timeout=limits.longest)
-        standing = exchange.standing
-        request = LeaseRequest(
-            exchange.request_id,
-            standing.account,
-            entry,
-            standing.lane,
-            standing.weight,
-            keep_alive=call.keep_alive,
-            body=payload,
-        )
-        return await self._asking.ask(Question(exchange, request, post, tokens), read)
+        request = lease_request(call.exchange, entry, payload, call.keep_alive)
+        return await self._asking.ask(Question(call.exchange, request, post, tokens), read)
 
 
 async def _pass_on(reading: Reading, plain: PassThrough, wrap: Wrap | None, client: ClientStream) -> None:
@@ -160,6 +150,13 @@ def _document(body: bytes, model: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise UpstreamError("upstream_died", f"The engine of {model} sent something that is no answer.")
     return document
+
+
+def _folded(fold: Fold, model: str) -> dict[str, Any]:
+    try:
+        return fold.result()
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise UpstreamError("upstream_died", f"The engine of {model} sent something that is no answer.") from error
 
 
 def _feed(fold: Fold, data: bytes, model: str) -> None:

@@ -18,6 +18,8 @@ from supervisor.units import format_size
 THREAD_BYTES = 2**20
 # A URL's scheme; base64 has no colon. Spaces in front are skipped, as the engine's own reader might.
 _SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*):")
+# A place in a body is told so far, and no further.
+_LONGEST_PATH = 200
 # Parts of a message that carry media, by what engines accept: an object with the media inside, or the media itself.
 _MEDIA = ("image_url", "input_audio", "audio_url", "video_url", "input_video", "input_image", "file")
 
@@ -122,15 +124,21 @@ def refuse_media(value: Any, where: str = "the body") -> None:
     Raises:
         CallerError: ``url_refused``.
     """
-    if isinstance(value, list):
-        for position, inside in enumerate(value):
-            refuse_media(inside, f"{where}[{position}]")
-    elif isinstance(value, dict):
-        _refuse_urls([value], where)
-        for key, inside in value.items():
-            if key == "multimodal_data":
-                _refuse_strings(inside, f"{where}.{key}")
-            refuse_media(inside, f"{where}.{key}")
+    todo = [(value, where)]
+    while todo:  # no recursion: what can be read may be nested more deeply than Python calls itself
+        value, where = todo.pop()
+        if isinstance(value, list):
+            todo.extend((inside, where) for inside in value if isinstance(inside, list | dict))
+        elif isinstance(value, dict):
+            _refuse_urls([value], where)
+            source = value.get("source")
+            if isinstance(source, dict) and isinstance(source.get("url"), str):
+                _refuse_strings(source["url"], f"{where}.source.url")
+            for key, inside in value.items():
+                if key == "multimodal_data":
+                    _refuse_strings(inside, f"{where}.{key}")
+                if isinstance(inside, list | dict):
+                    todo.append((inside, f"{where}.{key}" if len(where) < _LONGEST_PATH else where))
 
 
 def side_by_side(body: dict[str, Any]) -> bool:
@@ -198,14 +206,15 @@ def _refuse_strings(media: Any, where: str) -> None:
 
 
 def _strings(value: Any, name: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield name, value
-    elif isinstance(value, dict):
-        for key, inside in value.items():
-            yield from _strings(inside, key)
-    elif isinstance(value, list):
-        for inside in value:
-            yield from _strings(inside, name)
+    todo = [(value, name)]
+    while todo:
+        value, name = todo.pop()
+        if isinstance(value, str):
+            yield name, value
+        elif isinstance(value, dict):
+            todo.extend((inside, key) for key, inside in value.items())
+        elif isinstance(value, list):
+            todo.extend((inside, name) for inside in value)
 
 
 def _json_type(value: Any) -> str:

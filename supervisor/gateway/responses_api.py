@@ -83,7 +83,7 @@ class ResponsesApi:
             chat = to_chat(body.json, await self._before(body.json, _owner(exchange)))
             require_messages(chat)
             entry = await self._chats.find(request, (body.model,))
-            count = await self._side.count_tokens(exchange, entry, chat)
+            count = await self._side.count_tokens(exchange, entry, chat, large=body.large)
         return _json(orjson.dumps({"object": "response.input_tokens", "input_tokens": count}))
 
     async def retrieve(self, request: web.Request) -> web.Response:

@@ -51,9 +51,10 @@ def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock,
         middlewares=[front_door(ports.door, clock, bus)],
         client_max_size=settings.body_limit,
     )
-    relay = Relay(Asking(ports.leases, ports.crashes, settings.watchdogs), ports.generation, settings)
+    asking = Asking(ports.leases, ports.crashes, settings.watchdogs)
+    relay = Relay(asking, ports.generation, settings)
     chats = Chats(ports.router, relay, gate, settings.body_limit)
-    side = SideCalls(ports.leases, ports.generation, settings)
+    side = SideCalls(asking, ports.leases, ports.generation, settings)
     store = ResponseStore(settings.responses, clock.wall)
     app.on_cleanup.append(lambda _app: store.close())
     app.add_routes(
@@ -62,7 +63,7 @@ def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock,
             *AnthropicApi(chats, side, gate).routes(),
             *ResponsesApi(chats, side, gate, store, clock.wall).routes(),
             *OllamaApi(chats, relay, side, gate, Listings(ports.models, ports.status)).routes(),
-            *UpstreamApi(ports.router, ports.leases, gate, settings).routes(),
+            *UpstreamApi(ports.router, ports.leases, ports.crashes, gate, settings).routes(),
             *ModelsApi(ports.models, ports.router.ready).routes(),
             *AdminApi(ports.status, ports.events, ports.control, ports.reload, ports.plan, gate).routes(),
             *BuildsApi(ports.builds).routes(),

@@ -3,16 +3,20 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import aiohttp
 import anyio
+import anyio.lowlevel
 import pytest
 
 from supervisor.gateway.caller import Caller
 from supervisor.gateway.doorkeeper import Access
+from supervisor.gateway.request_limits import RequestLimits
 from supervisor.gateway.site import Site
 from supervisor.gateway.tokens import Credential
 from tests.fakes.gateway import running_gateway
 from tests.fakes.played_engine import Play, PlayedEngine, stream, whole
 
+CHAT = {"model": "demo", "max_tokens": 1, "messages": [{"role": "user", "content": "hi"}]}
 RANKED = b'{"results": [{"index": 0, "relevance_score": 0.5}]}'
 
 
@@ -63,6 +67,11 @@ async def test_paths_that_are_none(path: str, status: int) -> None:
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x/y"}}]}]},
         {"prompt": {"prompt_string": "x", "multimodal_data": ["http://x/y"]}},
         {"deep": [{"image_url": "file:///etc/passwd"}]},
+        {
+            "messages": [
+                {"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "http://x/y"}}]}
+            ]
+        },
     ],
 )
 async def test_no_engine_is_made_to_fetch_anything(body: dict[str, Any]) -> None:
@@ -71,6 +80,92 @@ async def test_no_engine_is_made_to_fetch_anything(body: dict[str, Any]) -> None
         async with gateway.client.post("/upstream/demo/apply-template", json=body) as answer:
             assert (answer.status, (await answer.json())["error"]["code"]) == (400, "url_refused")
         assert not gateway.broker.leases
+
+
+async def test_what_engines_read_and_nobody_here_can() -> None:
+    """A byte order mark before the JSON does not carry a URL past the check, and neither does depth."""
+    body = b'{"messages": [{"role": "user", "content": [{"image_url": {"url": "http://x/y"}}]}]}'
+    deep = b'{"a": ' * 900 + b'{"image_url": ' + b"[" * 100 + b'"http://x/y"' + b"]" * 100 + b"}" * 901
+    async with running_gateway(PlayedEngine(whole(b"{}"))) as gateway:
+        for sent, code in ((b"\xef\xbb\xbf" + body, "invalid_json"), (deep, "url_refused")):
+            async with gateway.client.post("/upstream/demo/v1/chat/completions", data=sent) as answer:
+                assert (answer.status, (await answer.json())["error"]["code"]) == (400, code)
+        assert not gateway.broker.leases
+
+
+@pytest.mark.parametrize("path", ["tools", "tools/x", "cors-proxy?url=http://x/", "/cors-proxy", "models/load", "MCP"])
+async def test_what_opens_doors_is_for_nobody(path: str) -> None:
+    """Neither for admins: no such path of an engine is asked, and no engine started."""
+    async with running_gateway(PlayedEngine(whole(b"{}"))) as gateway:
+        async with gateway.client.post(f"/upstream/demo/{path}", json={}) as answer:
+            assert (answer.status, (await answer.json())["error"]["code"]) == (403, "forbidden")
+        assert not gateway.broker.leases
+
+
+async def test_calls_pass_the_launchs_gate_and_stand_in_the_callers_lane() -> None:
+    """An engine's own paths, and counts of tokens, take a place of its gate, in the lane that was asked for."""
+    plays = [whole(b'{"prompt": "p"}'), whole(b'{"tokens": [1, 2]}')]
+    headers = {"x-enginehouse-priority": "background"}
+    asked = [
+        ("/upstream/demo/apply-template", {"messages": []}, {"prompt": "p"}),
+        ("/v1/messages/count_tokens", CHAT, {"input_tokens": 2}),
+    ]
+    async with running_gateway(PlayedEngine(plays[0], *plays)) as gateway:
+        gate = gateway.broker.launch.calls
+        for path, body, expected in asked:
+            for _ in range(3):
+                await gate.acquire()
+            async with anyio.create_task_group() as tasks:
+
+                async def ask(path: str = path, body: Any = body, expected: Any = expected) -> None:
+                    async with gateway.client.post(path, json=body, headers=headers) as answer:
+                        assert await answer.json() == expected
+
+                heard = len(gateway.engine.heard)
+                leased = len(gateway.broker.leases)
+                tasks.start_soon(ask)
+                while len(gateway.broker.leases) == leased:
+                    await anyio.lowlevel.checkpoint()
+                for _ in range(20):
+                    await anyio.lowlevel.checkpoint()
+                assert len(gateway.engine.heard) == heard
+                for _ in range(3):
+                    gate.release()
+        assert [lease.request.lane for lease in gateway.broker.leases] == ["background", "background"]
+        assert all(lease.released and not lease.abandoned for lease in gateway.broker.leases)
+
+
+async def test_a_count_of_tokens_is_asked_again_on_the_next_launch() -> None:
+    """The engine that dies under it is replaced, and the client does not notice."""
+    plays = [Play(ending="cut", headers=False), whole(b'{"prompt": "p"}'), whole(b'{"tokens": [1]}')]
+    async with running_gateway(PlayedEngine(*plays)) as gateway:
+        gateway.broker.breaks = True
+        async with gateway.client.post("/v1/messages/count_tokens", json=CHAT) as answer:
+            assert (answer.status, await answer.json()) == (200, {"input_tokens": 1})
+
+
+async def test_an_engine_that_dies_within_its_answer() -> None:
+    """The client sees that its answer is cut, and no second answer in the middle of the first."""
+    go_on = anyio.Event()
+    play = Play([b"first"], ending="cut", before_end=go_on)
+    async with running_gateway(PlayedEngine(play)) as gateway:
+        async with gateway.client.post("/upstream/demo/infill", json={}) as answer:
+            assert await answer.content.readany() == b"first"
+            go_on.set()
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await answer.read()
+        assert (await gateway.finished()).outcome == "upstream_died"
+        assert gateway.broker.leases[0].abandoned
+
+
+async def test_an_engine_that_is_silent() -> None:
+    """The limits of every request hold for an engine's own paths."""
+    limits = RequestLimits(first_base=0.05, first_cap=0.05, idle=0.05, verdict=0.05)
+    async with running_gateway(PlayedEngine(Play(headers=False, ending="hang")), watchdogs=lambda: limits) as gateway:
+        async with gateway.client.post("/upstream/demo/tokenize", json={}) as answer:
+            assert (answer.status, (await answer.json())["error"]["code"]) == (504, "upstream_timeout")
+        assert gateway.broker.leases[0].looks
+        assert gateway.broker.leases[0].abandoned
 
 
 @pytest.mark.parametrize(
