@@ -323,6 +323,10 @@ class EngineAdapter(Protocol):
         """Whether the engine can answer this body as a stream; what it can't is asked whole, and runs on to its end."""
         ...
 
+    def takes_media(self, settings: LaunchSettings) -> bool:
+        """Whether an engine that is launched so can read pictures and sounds."""
+        ...
+
     def is_progress(self, data: bytes) -> bool:
         """Whether an SSE data payload is a progress report that carries no content."""
         ...

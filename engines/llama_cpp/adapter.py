@@ -108,6 +108,10 @@ class LlamaCppAdapter:
         """Whether ``extra_args`` set the thread count themselves."""
         return isinstance(settings, LlamaCppSettings) and extra_args.own_threads(settings.extra_args or ())
 
+    def takes_media(self, settings: LaunchSettings) -> bool:
+        """Whether ``extra_args`` name a projector."""
+        return isinstance(settings, LlamaCppSettings) and extra_args.own_projector(settings.extra_args or ())
+
     def movable(self, metadata: ModelMetadata, settings: LaunchSettings) -> Movable:
         """See ``movable.movable``."""
         from engines.llama_cpp import memory_model, movable  # noqa: PLC0415  as estimate_memory

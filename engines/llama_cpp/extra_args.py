@@ -28,6 +28,8 @@ _REFUSED: dict[str, str] = {
     ),
 }
 
+# The projector that makes of a picture or a sound what the model reads; local models have it from nowhere else.
+_PROJECTOR = frozenset({"--mmproj", "-mm"})
 _THREADS = frozenset({"--threads", "-t"})
 
 
@@ -59,3 +61,8 @@ def own_flags(extra: tuple[str, ...]) -> frozenset[str]:
 def own_threads(extra: tuple[str, ...]) -> bool:
     """Whether they set the generation threads: ``-t``, ``--threads``, ``--threads=8``; not ``--threads-batch``."""
     return bool(_THREADS & own_flags(extra))
+
+
+def own_projector(extra: tuple[str, ...]) -> bool:
+    """Whether they name a projector."""
+    return bool(_PROJECTOR & own_flags(extra))

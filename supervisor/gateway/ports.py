@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from engines.contract import Capability, Endpoint, EngineKind, LaunchPlan
+from engines.contract import Capability, Endpoint, EngineKind, LaunchPlan, LaunchSettings
 from supervisor.broker.lease import LeaseRequest
 from supervisor.gateway.doorkeeper import Doorkeeper
 from supervisor.gateway.request_limits import RequestLimits
@@ -163,6 +163,10 @@ class Generation(Protocol):
 
     def can_stream(self, body: dict[str, Any]) -> bool:
         """Whether the engine can answer this body as a stream."""
+        ...
+
+    def takes_media(self, settings: LaunchSettings) -> bool:
+        """Whether an engine that is launched so can read pictures and sounds."""
         ...
 
     def is_progress(self, data: bytes) -> bool:

@@ -15,6 +15,7 @@ from supervisor.errors import UpstreamError
 from supervisor.gateway.asking import Asking, Question, Read, Reading, lease_request
 from supervisor.gateway.client_stream import ClientStream
 from supervisor.gateway.exchange import Exchange
+from supervisor.gateway.media import refuse_unread_media
 from supervisor.gateway.ports import GatewaySettings, Generation
 from supervisor.gateway.prompt_size import estimate_tokens
 from supervisor.gateway.request_body import encode, side_by_side
@@ -43,7 +44,7 @@ class Call:
 class Relay:
     """Waits for a lease, then talks to its engine; the lease is given back, however it ends.
 
-    All raise ``AdmissionError``, ``InstanceError``, ``PlanError`` or ``UpstreamError``.
+    All raise ``AdmissionError``, ``InstanceError``, ``ModelError``, ``PlanError`` or ``UpstreamError``.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Relay:
 
     async def _ask(self, call: Call, body: dict[str, Any], read: Read[T]) -> T:
         entry = call.entry
+        refuse_unread_media(entry, self._generation(entry.engine), call.body)
         payload = await encode({**body, "model": entry.id}, large=call.large)
         limits = self._settings.watchdogs()
         tokens = estimate_tokens(call.body, len(payload), limits.image_tokens, limits.enough_tokens)

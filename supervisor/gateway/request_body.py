@@ -141,6 +141,16 @@ def refuse_media(value: Any, where: str = "the body") -> None:
                     todo.append((inside, f"{where}.{key}" if len(where) < _LONGEST_PATH else where))
 
 
+def media_in(chat: dict[str, Any]) -> str | None:
+    """The place of the first picture, sound or file among a chat's checked messages; None: it has none."""
+    for position, message in enumerate(chat.get("messages") or ()):
+        content = message.get("content")
+        for place, part in enumerate(content if isinstance(content, list) else ()):
+            if isinstance(part, dict) and any(part.get(key) is not None for key in _MEDIA):
+                return f"messages[{position}].content[{place}]"
+    return None
+
+
 def side_by_side(body: dict[str, Any]) -> bool:
     """Whether the answer has several choices, whose chunks mix."""
     prompt = body.get("prompt")

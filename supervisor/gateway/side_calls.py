@@ -9,6 +9,7 @@ from engines.contract import EngineKind
 from supervisor.errors import UpstreamError
 from supervisor.gateway.asking import Asking, Question, Reading, lease_request
 from supervisor.gateway.exchange import Exchange
+from supervisor.gateway.media import refuse_unread_media
 from supervisor.gateway.ports import GatewaySettings, Generation, Leases
 from supervisor.gateway.prompt_size import estimate_tokens
 from supervisor.gateway.request_body import THREAD_BYTES, encode
@@ -35,9 +36,10 @@ class SideCalls:
         """Tokens of the prompt that the engine would make of a chat; ``large``: it is written in a thread.
 
         Raises:
-            AdmissionError, InstanceError, PlanError, UpstreamError: as for every request.
+            AdmissionError, InstanceError, ModelError, PlanError, UpstreamError: as for every request.
         """
         generation = self._generation(entry.engine)
+        refuse_unread_media(entry, generation, chat)
         limits = self._settings.watchdogs()
         path, body = next(generation.count_tokens(chat))
         payload = await encode(body, large=large)

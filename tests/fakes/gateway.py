@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,7 +16,6 @@ import anyio
 from aiohttp import web
 
 from engines.contract import Capability, Endpoint, EngineKind, LaunchPlan, LaunchSettings
-from engines.llama_cpp.generation import count_tokens
 from supervisor.broker.crash_book import CrashBook
 from supervisor.broker.lease import Lease, LeaseRequest
 from supervisor.clock import SystemClock
@@ -31,6 +30,7 @@ from supervisor.gateway.server import Listener, build_app
 from supervisor.gateway.site import Site
 from supervisor.models.catalog import ModelEntry
 from supervisor.telemetry.journal import Journal
+from tests.fakes.generation import FakeGeneration
 from tests.fakes.instances import launch_plan
 from tests.fakes.played_engine import PlayedEngine
 from tests.support.sockets import short_socket_folder
@@ -58,30 +58,6 @@ def model_entry(name: str = "demo") -> ModelEntry:
         preload=False,
         allow_paging=False,
     )
-
-
-class FakeGeneration:
-    """An adapter's part: marks the body, and knows llama-server's progress."""
-
-    def prepare_generation(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The body, marked."""
-        return {**body, "stream": True, "return_progress": True}
-
-    def answer_prefix(self, body: dict[str, Any]) -> str:
-        """What a test wants."""
-        return str(body.get("prefix", ""))
-
-    def can_stream(self, body: dict[str, Any]) -> bool:
-        """All but what says so."""
-        return not body.get("unstreamable")
-
-    def is_progress(self, data: bytes) -> bool:
-        """As llama-server writes it."""
-        return b'"prompt_progress":' in data
-
-    def count_tokens(self, body: dict[str, Any]) -> Generator[tuple[str, dict[str, Any]], bytes, int]:
-        """As llama-server is asked."""
-        return count_tokens(body)
 
 
 @dataclass
