@@ -83,9 +83,9 @@ def test_engine_that_this_cpu_cannot_run(tmp_path: Path) -> None:
     with running_daemon_sync(tmp_path, config) as daemon:
         answers = [ask(daemon, CHAT, chat_body("m")) for _ in range(3)]
         for answer in answers:
-            assert (answer.status, answer.error["code"]) == (503, "start_failed")
-            assert "signal 4" in answer.error["message"]
+            assert (answer.status, answer.error["code"]) == (503, "build_unusable")
             assert "CPU" in answer.error["message"]
+            assert answer.headers["x-should-retry"] == "false"
         assert len(launches(daemon, "m")) == 1
         row = instance(daemon, "m")
         assert (row["state"], row["last_exit"]["signal"]) == ("failed", 4)
@@ -152,7 +152,7 @@ def test_start_that_fails_once(tmp_path: Path) -> None:
 
 
 def test_start_that_always_fails(tmp_path: Path) -> None:
-    """Every waiter is refused with the reason when the tries are used up; a load by hand tries once more."""
+    """Every waiter is refused with the reason when the tries are used up; a load by hand tries as often again."""
     config = with_build(tmp_path, fake_build(tmp_path, die="load", exit=3), supervision=QUICK_RESTARTS)
     with running_daemon_sync(tmp_path, config, env=LOG_ALL) as daemon:
         with ThreadPoolExecutor(3) as pool:
@@ -164,7 +164,7 @@ def test_start_that_always_fails(tmp_path: Path) -> None:
         assert (again.status, len(launches(daemon, "m"))) == (503, 3)
         by_hand = ask(daemon, "/admin/v1/models/m/load", b"")
         assert by_hand.status == 503
-        assert len(launches(daemon, "m")) == 4
+        assert len(launches(daemon, "m")) == 6
 
 
 def test_unload_during_a_load(tmp_path: Path) -> None:
