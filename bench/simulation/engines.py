@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self, cast
@@ -93,6 +94,8 @@ class Owner(Protocol):
 class _Answer:
     """What an engine says of its slots."""
 
+    status = 200
+
     def __init__(self, busy: int) -> None:
         self._busy = busy
 
@@ -115,6 +118,7 @@ class SimulatedLaunch:
 
     def __init__(self, instance: SimulatedInstance) -> None:
         self.instance_id = instance.id
+        self.calls = nullcontext()
         self.session = self
         self._instance = instance
 

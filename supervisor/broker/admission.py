@@ -8,19 +8,22 @@ are drained for it; and what can never fit is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from supervisor.broker.eviction import Resident, choose_victims, evictable, for_pool
-from supervisor.broker.explaining import busy_text, never_text, pinned_text, room_text
-from supervisor.broker.fair_queue import FairState, in_turn
-from supervisor.broker.ledger import Claim, Entry, Ledger
+from supervisor.broker.explaining import behind_text, busy_text, never_text, pinned_text, room_text
+from supervisor.broker.fair_queue import FairState, first_in_turn, in_turn
+from supervisor.broker.ledger import Claim, Ledger
+from supervisor.broker.room import Room, without
 from supervisor.broker.tickets import Denial, Ticket
 from supervisor.config.schema import EvictionConfig
 
 # Nobody knows how long a request of a new model takes; the account is corrected when it ends.
 DEFAULT_SERVICE = 1.0
+# So many models that need room are thought through at once; those behind them start only if they fit as it is.
+_ROOMS_AT_ONCE = 2
 
 
 class Phase(StrEnum):
@@ -167,17 +170,18 @@ class _Pass:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._ledger = world.ledger
         self._fair = world.fair
-        self._gone = {
+        gone = {
             view.instance for view in world.models.values() if view.phase is Phase.LEAVING and view.resident is not None
         }
+        self._room = Room(world.ledger, gone)
         self._loading = {
             pool
             for view in world.models.values()
             if view.phase is Phase.STARTING and view.prospect is not None
             for pool in view.prospect.serial_pools
         }
+        self._rooms = 0
         self._grants: list[Grant] = []
         self._starts: list[Start] = []
         self._evictions: list[Evict] = []
@@ -205,6 +209,10 @@ class _Pass:
 
     def _lease(self, view: ModelView, queue: Sequence[Ticket]) -> None:
         """Free slots to whose turn it is."""
+        taken = Wait(first_in_turn(self._fair, queue, self._world.now), f"all slots of {view.instance} are taken")
+        if not view.free_slots and not any(ticket.slotless for ticket in queue):
+            self._waits.append(taken)
+            return
         slots = iter(view.free_slots)
         for ticket in in_turn(self._fair, queue, self._world.now, view.service):
             if ticket.slotless:
@@ -212,7 +220,7 @@ class _Pass:
                 continue
             slot = next(slots, None)
             if slot is None:
-                self._waits.append(Wait(ticket, f"all slots of {view.instance} are taken"))
+                self._waits.append(replace(taken, ticket=ticket))
                 return
             self._grants.append(Grant(ticket, slot, view.service))
             self._fair = self._fair.charge(ticket.caller, ticket.weight, view.service)
@@ -223,7 +231,7 @@ class _Pass:
         for model, queue in self._world.queues.items():
             view = self._world.models[model]
             if queue and view.phase is not Phase.READY:
-                firsts.append(next(in_turn(self._fair, queue, self._world.now, view.service)))
+                firsts.append(first_in_turn(self._fair, queue, self._world.now))
         return in_turn(self._fair, sorted(firsts, key=lambda ticket: ticket.number), self._world.now, DEFAULT_SERVICE)
 
     def _serve_head(self, view: ModelView, ticket: Ticket) -> None:
@@ -248,15 +256,19 @@ class _Pass:
         if busy:
             self._waits.append(Wait(ticket, f"another engine loads in {', '.join(sorted(busy))}: one at a time"))
             return
-        short = self._ledger.shortfalls(prospect.claims)
+        if self._rooms >= _ROOMS_AT_ONCE and (full := self._room.full_for(prospect.claims)):
+            self._waits.append(Wait(ticket, behind_text(view.model, full)))
+            return
+        short = self._room.ledger.shortfalls(prospect.claims)
         if not short:
             self._start(view, prospect.claims, prospect, conceded=False)
             return
         if any(lack.never for lack in short):
             self._never(view, prospect)
             return
-        text = room_text(view.model, short, self._ledger)
-        if not self._ledger.shortfalls(prospect.claims, self._gone):
+        self._rooms += 1
+        text = room_text(view.model, short, self._room.held_by)
+        if not self._room.ledger.shortfalls(prospect.claims, self._room.gone):
             self._keep(view, prospect.claims)
             self._waits.append(Wait(ticket, f"{text}; memory of stopping engines is on its way back"))
         elif not self._evict_idle(view, prospect, ticket, text):
@@ -264,15 +276,13 @@ class _Pass:
 
     def _evict_idle(self, view: ModelView, prospect: Prospect, ticket: Ticket, text: str) -> bool:
         now, policy = self._world.now, self._world.policy
-        ledger = _without(self._ledger, self._gone)
         candidates = [r for r in self._residents() if evictable(r, now, policy.min_idle)]
-        victims = choose_victims(ledger, prospect.claims, candidates)
+        victims = choose_victims(self._room.staying(), prospect.claims, candidates)
         if victims is None:
             return False
         models = {r.instance: r.model for r in candidates}
         for name in victims.instances:
-            self._evictions.append(Evict(models[name], text, beneficiary=view.model))
-            self._gone.add(name)
+            self._goes(name, Evict(models[name], text, beneficiary=view.model))
         self._keep(view, prospect.claims)
         leaving = ", ".join(models[name] for name in victims.instances)
         self._waits.append(Wait(ticket, f"{text}; {leaving} goes for it" if leaving else text))
@@ -282,18 +292,18 @@ class _Pass:
         """Idle engines are not enough: concede, wait, drain, or refuse."""
         now, policy = self._world.now, self._world.policy
         movable = [r for r in self._residents() if not r.pinned]
-        victims = choose_victims(_without(self._ledger, self._gone), prospect.claims, movable)
+        victims = choose_victims(self._room.staying(), prospect.claims, movable)
         smaller = prospect.conceded
-        fits = smaller is not None and not self._ledger.shortfalls(smaller)
-        if smaller is not None and fits and (victims is None or policy.concede):
+        fits = smaller is not None and not self._room.ledger.shortfalls(smaller)
+        hopeless = victims is None and self._room.never(prospect.claims, self._pinned())
+        if smaller is not None and fits and (hopeless or policy.concede):
             self._start(view, smaller, prospect, conceded=True)
             return
-        if victims is None:
-            starting = [v.model for v in self._world.models.values() if v.phase is Phase.STARTING]
-            if starting or self._starts:
-                self._waits.append(Wait(ticket, f"{text}; another engine is loading"))
-                return
+        if hopeless:
             self._refuse(view, Denial("no_room", pinned_text(view.model, text, self._residents()), retry_after=60.0))
+            return
+        if victims is None:
+            self._waits.append(Wait(ticket, f"{text}; what loads, or is to be loaded before it, takes the room"))
             return
         models = {r.instance: r for r in movable}
         named = [models[name] for name in victims.instances]
@@ -301,8 +311,7 @@ class _Pass:
         drain_at = ticket.since + policy.swap_after
         if now >= drain_at:
             for resident in named:
-                self._evictions.append(Evict(resident.model, text, drain=True, beneficiary=view.model))
-                self._gone.add(resident.instance)
+                self._goes(resident.instance, Evict(resident.model, text, drain=True, beneficiary=view.model))
             self._keep(view, prospect.claims)
         else:
             self._looks.append(min([drain_at, *(at for at in idle_at if at > now)]))
@@ -311,10 +320,10 @@ class _Pass:
     def _never(self, view: ModelView, prospect: Prospect) -> None:
         """The plan was made for a larger budget: a smaller one, or thought anew, is for the next look."""
         smaller = prospect.conceded
-        if smaller is not None and not self._ledger.shortfalls(smaller):
+        if smaller is not None and not self._room.ledger.shortfalls(smaller):
             self._start(view, smaller, prospect, conceded=True)
         else:
-            short = self._ledger.shortfalls(prospect.claims)
+            short = self._room.ledger.shortfalls(prospect.claims)
             self._refuse(view, Denial("does_not_fit", never_text(view.model, short), retry_after=60.0))
 
     def _start(self, view: ModelView, claims: Mapping[str, Claim], prospect: Prospect, *, conceded: bool) -> None:
@@ -324,9 +333,14 @@ class _Pass:
         self._keep(view, claims)
 
     def _keep(self, view: ModelView, claims: Mapping[str, Claim]) -> None:
-        """From here on the pass counts these bytes as taken, so that nobody further back gets them."""
-        entries = {**self._ledger.entries, f"{view.instance} (to be)": Entry(view.instance, view.model, claims)}
-        self._ledger = replace(self._ledger, entries=entries)
+        self._room.keep(view.instance, view.model, claims)
+
+    def _goes(self, instance: str, eviction: Evict) -> None:
+        self._evictions.append(eviction)
+        self._room.goes(instance)
+
+    def _pinned(self) -> list[str]:
+        return [v.instance for v in self._world.models.values() if v.resident is not None and v.resident.pinned]
 
     def _refuse(self, view: ModelView, denial: Denial) -> None:
         """Nobody is refused by an old prospect: it is being thought about anew."""
@@ -340,14 +354,14 @@ class _Pass:
         return [
             view.resident
             for view in self._world.models.values()
-            if view.resident is not None and view.phase is Phase.READY and view.instance not in self._gone
+            if view.resident is not None and view.phase is Phase.READY and view.instance not in self._room.gone
         ]
 
     def _shed(self) -> None:
         """A pool that has promised more than it may: idle engines go until it holds again."""
         now, policy = self._world.now, self._world.policy
         for over in self._world.ledger.over_commits():
-            ledger = _without(self._world.ledger, self._gone)
+            ledger = without(self._world.ledger, self._room.gone)
             if (ledger.free(over.pool) or 0) >= 0:
                 continue
             residents = [r for r in self._residents() if not r.pinned and r.idle_since is not None]
@@ -356,10 +370,4 @@ class _Pass:
             self._looks.extend(at for at in later if at > now)
             models = {r.instance: r.model for r in residents}
             for name in victims.instances if victims else ():
-                self._evictions.append(Evict(models[name], f"{over.pool} is over-committed by {over.by} bytes"))
-                self._gone.add(name)
-
-
-def _without(ledger: Ledger, gone: Iterable[str]) -> Ledger:
-    names = frozenset(gone)
-    return replace(ledger, entries={name: entry for name, entry in ledger.entries.items() if name not in names})
+                self._goes(name, Evict(models[name], f"{over.pool} is over-committed by {over.by} bytes"))

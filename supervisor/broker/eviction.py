@@ -111,10 +111,10 @@ def _by_price(ledger: Ledger, claims: Mapping[str, Claim], useful: Sequence[Resi
         gone.append(resident)
     few = _pruned(gone, lambda names: not ledger.shortfalls(claims, names))
     alone = [r for r in useful if not ledger.shortfalls(claims, (r.instance,))]
-    single = min(alone, key=lambda r: (r.cost, _excess(ledger, claims, (r.instance,))), default=None)
-    if single is not None and single.cost <= sum(r.cost for r in few):
-        return (single,)
-    return few
+    least = min((r.cost for r in alone), default=math.inf)
+    if least > sum(r.cost for r in few):
+        return few
+    return (min((r for r in alone if r.cost == least), key=lambda r: _excess(ledger, claims, (r.instance,))),)
 
 
 def _pruned(group: Sequence[Resident], enough: _Enough) -> tuple[Resident, ...]:

@@ -104,6 +104,30 @@ def in_turn(state: FairState, tickets: Iterable[T], now: float, estimate: float)
             heapq.heappush(heap, (lane, charged[caller], queue[place + 1].number, caller))
 
 
+def first_in_turn(state: FairState, tickets: Iterable[T], now: float) -> T:
+    """The first one of ``in_turn``, without ordering the rest.
+
+    Args:
+        state: accounts as they stand.
+        tickets: at least one, in the order of arrival.
+        now: monotonic seconds.
+    """
+    clock, finish = state.now, state.finish
+    best: tuple[tuple[int, float, int], T] | None = None
+    for ticket in tickets:
+        lane, start = lane_of(ticket, now), finish.get(ticket.caller, 0.0)
+        if lane == 0 and start <= clock:
+            if best is None or best[0][:2] > (0, clock):
+                return ticket  # nobody starts before the present, and those behind it came later
+            break
+        key = (lane, max(clock, start), ticket.number)
+        if best is None or key < best[0]:
+            best = key, ticket
+    if best is None:
+        raise ValueError("nobody waits")
+    return best[1]
+
+
 def jain(served: Iterable[float]) -> float:
     """Jain's index of fairness of the shares: 1 when all are equal, 1/n when one has all; 1 of nobody."""
     shares = tuple(served)

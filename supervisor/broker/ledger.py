@@ -128,29 +128,83 @@ class DoesNotFitError(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
+class _Tally:
+    """One pool's sums, so that leaving somebody out is a subtraction.
+
+    Attributes:
+        own: bytes by instance that go with it, whoever else stays.
+        mapped: by file, who maps how much of it.
+        shared: those files that several map.
+        unknown: instances of which nothing is known.
+    """
+
+    own: Mapping[str, Bytes]
+    mapped: Mapping[str, Mapping[str, Bytes]]
+    shared: tuple[Mapping[str, Bytes], ...]
+    unknown: frozenset[str]
+    total: Bytes
+
+    @classmethod
+    def of(cls, pool: str, entries: Mapping[str, Entry]) -> _Tally:
+        """Add up what the entries hold of the pool."""
+        own: dict[str, Bytes] = {}
+        mapped: dict[str, dict[str, Bytes]] = {}
+        unknown = set()
+        for name, entry in entries.items():
+            claim = entry.claims.get(pool)
+            if claim is None:
+                continue
+            anonymous = claim.anonymous
+            if anonymous is None:
+                unknown.add(name)
+            own[name] = anonymous or 0
+            if entry.working:
+                own[name] += sum(extra for (where, _), extra in entry.working.items() if where == pool)
+            for file, size in claim.mapped.items():
+                mapped.setdefault(file, {})[name] = size
+        shared = tuple(sizes for sizes in mapped.values() if len(sizes) > 1)
+        for sizes in mapped.values():
+            if len(sizes) == 1:
+                for name, size in sizes.items():
+                    own[name] += size
+        total = sum(own.values()) + sum(max(sizes.values()) for sizes in shared)
+        return cls(own, mapped, shared, frozenset(unknown), total)
+
+    def without(self, gone: frozenset[str]) -> Bytes:
+        """The sum as if these were gone."""
+        if not gone:
+            return self.total
+        total = self.total - sum(self.own.get(name, 0) for name in gone)
+        for sizes in self.shared:
+            if not gone.isdisjoint(sizes):
+                total -= max(sizes.values()) - _largest(sizes, gone)
+        return total
+
+    def new_of(self, files: Mapping[str, Bytes], gone: frozenset[str]) -> Bytes:
+        """Bytes of these files that nobody who stays has mapped yet; launches may map different parts of one."""
+        return sum(max(0, size - _largest(self.mapped.get(file, {}), gone)) for file, size in files.items())
+
+
+def _largest(sizes: Mapping[str, Bytes], gone: frozenset[str]) -> Bytes:
+    return max((size for name, size in sizes.items() if name not in gone), default=0)
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     """Pools and entries; entries by instance id."""
 
     pools: Mapping[str, Pool] = field(default_factory=dict)
     entries: Mapping[str, Entry] = field(default_factory=dict)
+    # Worked out when first asked for; a changed ledger is another one.
+    _tallies: dict[str, _Tally] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def reserved(self, pool: str, without: Iterable[str] = ()) -> Bytes:
         """Bytes promised of the pool, as if the instances in ``without`` were gone."""
+        tally = self._tallies.get(pool) or self._tally(pool)
         gone = frozenset(without)
-        files: dict[str, Bytes] = {}
-        total, unknown = 0, False
-        for name, entry in self.entries.items():
-            claim = None if name in gone else entry.claims.get(pool)
-            if claim is None:
-                continue
-            unknown |= claim.anonymous is None
-            total += claim.anonymous or 0
-            total += sum(extra for (where, _), extra in entry.working.items() if where == pool)
-            for file, size in claim.mapped.items():
-                files[file] = max(size, files.get(file, 0))
-        total += sum(files.values())
+        total = tally.without(gone)
         # Nobody is let in beside one of which nothing is known, until it has declared.
-        return max(total, self._budget(pool) or 0) if unknown else total
+        return max(total, self._budget(pool) or 0) if tally.unknown - gone else total
 
     def free(self, pool: str, without: Iterable[str] = ()) -> Bytes | None:
         """Bytes that can still be promised, below 0 when over-committed; None: the budget is not known."""
@@ -162,12 +216,12 @@ class Ledger:
         gone = frozenset(without)
         short = []
         for pool, claim in claims.items():
-            budget = self._budget(pool)
-            if budget is None:
+            known = self.pools.get(pool)
+            if known is None or known.budget is None:
                 continue
-            reserved = self.reserved(pool, gone)
-            files = self._files(pool, claim, gone)
-            need = None if claim.anonymous is None else claim.anonymous + files
+            budget, reserved, anonymous = known.budget, self.reserved(pool, gone), claim.anonymous
+            files = self._tally(pool).new_of(claim.mapped, gone) if claim.mapped else 0
+            need = None if anonymous is None else anonymous + files
             alone = need is None and reserved == 0
             if files > budget if alone else (need is None or need > budget - reserved):
                 short.append(Shortfall(pool, files if alone else need, budget, reserved))
@@ -259,11 +313,8 @@ class Ledger:
         known = self.pools.get(pool)
         return None if known is None else known.budget
 
-    def _files(self, pool: str, claim: Claim, gone: frozenset[str]) -> Bytes:
-        """Bytes of the claim's files that nobody who stays has mapped yet; launches may map different parts of one."""
-        mapped: dict[str, Bytes] = {}
-        for name, entry in self.entries.items():
-            if name not in gone and pool in entry.claims:
-                for file, size in entry.claims[pool].mapped.items():
-                    mapped[file] = max(size, mapped.get(file, 0))
-        return sum(max(0, size - mapped.get(file, 0)) for file, size in claim.mapped.items())
+    def _tally(self, pool: str) -> _Tally:
+        known = self._tallies.get(pool)
+        if known is None:
+            known = self._tallies[pool] = _Tally.of(pool, self.entries)
+        return known

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup
@@ -11,7 +12,7 @@ from anyio.abc import TaskGroup
 from engines.contract import LaunchPlan
 from supervisor.broker.admission import Prospect
 from supervisor.broker.books import Book, Thought
-from supervisor.broker.explaining import room_text
+from supervisor.broker.explaining import holders_text, room_text
 from supervisor.broker.memory_book import MemoryBook, claims_of
 from supervisor.broker.ports import Options, Planner
 from supervisor.broker.tickets import Denial
@@ -95,7 +96,7 @@ class Starting:
                 self._memory.release(instance)
                 self._memory.reserve(instance, entry.id, claims)
                 return plan
-        why = room_text(entry.id, ledger.shortfalls(thought.prospect.claims), ledger)
+        why = room_text(entry.id, ledger.shortfalls(thought.prospect.claims), partial(holders_text, ledger))
         raise AdmissionError("no_room", why, retry_after=_RETRY_AFTER)
 
     async def seen_back(self, book: Book, model: ModelEntry) -> None:

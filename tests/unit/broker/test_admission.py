@@ -299,3 +299,29 @@ def test_whatever_the_picture_the_decision_is_lawful(picture: World) -> None:
         left = [one for one in queue if one not in settled]
         told = {wait.ticket.model_id for wait in decision.waits} | set(started(decision)) | set(decision.think)
         assert not left or model in told, "somebody waits, and nothing says for what"
+
+
+def test_who_comes_behind_others_waits_and_is_not_told_of_pins() -> None:
+    """Idle room is promised to the first; the second is not refused as if pinned models held it."""
+    views = [ready("a", (0,)), resting("b", need=80), resting("c", need=60)]
+    decision = admit(world([ticket(1, "b"), ticket(2, "c", caller="x")], *views, a=60))
+    assert evicted(decision) == [("a", False)]
+    assert decision.denials == ()
+    assert "before it" in decision.waits[-1].why
+
+
+def test_a_smaller_plan_is_not_taken_only_because_others_come_first() -> None:
+    """A concession is for those who prefer it, or can't have more: not for who would just have to wait."""
+    smaller = Prospect({"host": Claim(60)}, conceded={"host": Claim(20)})
+    views = [ready("a", (0,)), resting("b", need=80), resting("c", prospect=smaller)]
+    decision = admit(world([ticket(1, "b"), ticket(2, "c", caller="x")], *views, a=60))
+    assert started(decision) == []
+
+
+def test_many_models_that_need_room_do_not_hold_up_one_that_fits() -> None:
+    """Only the first ones are thought through; one far behind that fits beside everything still starts."""
+    views = [ready("a", idle=None), *(resting(f"b{n}", need=50) for n in range(9)), resting("z", need=5)]
+    tickets = [ticket(n, f"b{n}", caller=f"c{n}") for n in range(9)] + [ticket(99, "z", caller="z")]
+    decision = admit(world(tickets, *views, a=60))
+    assert started(decision) == ["z"]
+    assert len(decision.waits) == 9

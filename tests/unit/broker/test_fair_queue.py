@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.broker.fair_queue import BACKGROUND, INTERACTIVE, LANE_PATIENCE, FairState, in_turn, jain
+from supervisor.broker.fair_queue import BACKGROUND, INTERACTIVE, LANE_PATIENCE, FairState, first_in_turn, in_turn, jain
 
 
 @dataclass(frozen=True)
@@ -121,3 +121,16 @@ def test_backlogged_callers_are_served_by_weight(costs: list[float], weight: flo
         state = state.charge(turn.caller, turn.weight, 1.0).correct(turn.caller, turn.weight, 1.0, cost)
         served[turn.caller] += cost
         assert abs(served["a"] - served["b"] / weight) <= 2 * 5.0 + 2
+
+
+@given(st.data())
+def test_the_first_is_found_without_ordering_the_rest(data: st.DataObject) -> None:
+    """It is the one that ``in_turn`` gives first, for any accounts, lanes and waits."""
+    callers = st.sampled_from("abc")
+    rows = data.draw(
+        st.lists(st.tuples(callers, st.sampled_from([INTERACTIVE, BACKGROUND]), st.floats(0, 60)), min_size=1)
+    )
+    finish = data.draw(st.dictionaries(callers, st.floats(0, 5)))
+    tickets = [Ticket(n, who, lane, since=since) for n, (who, lane, since) in enumerate(rows)]
+    state = FairState(data.draw(st.floats(0, 3)), finish)
+    assert first_in_turn(state, tickets, 60.0) is next(in_turn(state, tickets, 60.0, 1.0))

@@ -11,8 +11,8 @@ from bench.simulation.run import simulate
 from bench.simulation.traces import ALTERNATING, GREEDY, MIXED, PRESSURE, TRACES, Trace
 from supervisor.broker.ledger import Ledger
 
-# All traces together take about 20 s of one core.
-EVENTS = 6000
+# All traces together take about 15 s of one core; the slow test is the long one.
+EVENTS = 4000
 ALL = (*TRACES, MIXED)
 
 
@@ -25,7 +25,7 @@ def test_the_invariants_hold_after_every_event(trace: Trace) -> None:
     """Slow loads, lies about memory, leaks, crashes, hangs, impatient clients, a budget that moves: nothing breaks."""
     result = simulate(trace, seed=7, events=EVENTS)
     assert result.events >= EVENTS
-    assert result.outcomes.completed > 100
+    assert result.outcomes.completed > 50
     assert result.outcomes.worst_wait <= trace.max_wait + 0.01
 
 

@@ -1,0 +1,70 @@
+"""What of the memory is left within one admission pass, after what it has promised already. Pure, used by one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from supervisor.broker.explaining import holders_text
+from supervisor.broker.ledger import Claim, Entry, Ledger
+
+
+def without(ledger: Ledger, gone: Iterable[str]) -> Ledger:
+    """The ledger as if these instances were gone."""
+    names = frozenset(gone)
+    return replace(ledger, entries={name: entry for name, entry in ledger.entries.items() if name not in names})
+
+
+class Room:
+    """The ledger of a pass, and who goes; sums are worked out once for each change.
+
+    Attributes:
+        ledger: with what the pass has promised.
+        gone: instances that go.
+    """
+
+    def __init__(self, ledger: Ledger, gone: set[str]) -> None:
+        self.ledger = ledger
+        self.gone = gone
+        self._before = ledger
+        self._staying: Ledger | None = None
+        self._free: dict[str, int | None] = {}
+        self._held: dict[str, str] = {}
+
+    def keep(self, instance: str, model: str, claims: Mapping[str, Claim]) -> None:
+        """From here on the pass counts these bytes as taken, so that nobody further back gets them."""
+        name = f"{instance} (to be)"
+        self.ledger = replace(self.ledger, entries={**self.ledger.entries, name: Entry(instance, model, claims)})
+        self._staying = None
+        self._free.clear()
+
+    def goes(self, instance: str) -> None:
+        """It will be gone."""
+        self.gone.add(instance)
+        self._staying = None
+
+    def staying(self) -> Ledger:
+        """Without those who go."""
+        if self._staying is None:
+            self._staying = without(self.ledger, self.gone)
+        return self._staying
+
+    def full_for(self, claims: Mapping[str, Claim]) -> str | None:
+        """The first pool without room for even the anonymous part; a glance, where a whole look costs too much."""
+        for pool, claim in claims.items():
+            if pool not in self._free:
+                self._free[pool] = self.ledger.free(pool)
+            free = self._free[pool]
+            if free is not None and free < (claim.anonymous or 0):
+                return pool
+        return None
+
+    def never(self, claims: Mapping[str, Claim], pinned: Iterable[str]) -> bool:
+        """Whether those who never go by themselves leave no room for it."""
+        return bool(without(self._before, self._before.entries.keys() - frozenset(pinned)).shortfalls(claims))
+
+    def held_by(self, pool: str) -> str:
+        """Who holds how much of it now, in words."""
+        if pool not in self._held:
+            self._held[pool] = holders_text(self._before, pool)
+        return self._held[pool]
