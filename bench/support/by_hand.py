@@ -54,20 +54,25 @@ def cold_start_by_hand(engine: Engine, body: Mapping[str, Any], socket_path: Pat
     Raises:
         BenchError: it does not become healthy, or gives no token.
     """
+    began = time.perf_counter()
+    process = spawn_by_hand(engine, socket_path, log)
+    try:
+        wait_until_healthy(process, socket_path, began, log)
+        healthy = time.perf_counter() - began
+        first_token(socket_path, body, engine.headers)
+        return healthy, time.perf_counter() - began
+    finally:
+        stop_process(process)
+
+
+def spawn_by_hand(engine: Engine, socket_path: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Start the daemon's engine again under another address; it is the caller's to end."""
     argv = _with_host(engine.argv, socket_path)
     socket_path.unlink(missing_ok=True)
     with log.open("wb") as stream:
-        began = time.perf_counter()
-        process = subprocess.Popen(
+        return subprocess.Popen(
             argv, env=dict(engine.env), stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
         )
-        try:
-            wait_until_healthy(process, socket_path, began, log)
-            healthy = time.perf_counter() - began
-            first_token(socket_path, body, engine.headers)
-            return healthy, time.perf_counter() - began
-        finally:
-            stop_process(process)
 
 
 def wait_until_healthy(process: subprocess.Popen[bytes], path: Path, began: float, log: Path) -> None:
