@@ -88,15 +88,13 @@ class CallerConfig(Section):
         description="use: ask models; admin: /admin, such as load and reload; neither holds the other",
         json_schema_extra=LIVE,
     )
-    weight: Number = Field(
-        1, gt=0, description="share of the queue against other callers; not used yet", json_schema_extra=LIVE
-    )
+    weight: Number = Field(1, gt=0, description="share of the service against other callers", json_schema_extra=LIVE)
     max_lane: Lane = Field(
-        "interactive", description="highest lane that the caller may ask for; not used yet", json_schema_extra=LIVE
+        "interactive", description="highest lane that the caller may ask for", json_schema_extra=LIVE
     )
     trusted: Switch = Field(
         default=False,
-        description="its user headers divide it into users of their own; not used yet",
+        description="its user headers divide it into users of their own",
         json_schema_extra=LIVE,
     )
     max_concurrent: Annotated[Whole | None, LeftOut] = Field(
