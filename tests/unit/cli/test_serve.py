@@ -27,6 +27,7 @@ class _Options:
     on_listening: Any
     address: Any
     read: Any
+    lines: Any
 
 
 @dataclass
