@@ -170,8 +170,11 @@ class Book:
             return Phase.READY
         entry = ledger.entries.get(instance.id)
         if instance.at_rest:
-            # A start that is reserved has begun, though its instance has not moved yet.
-            return Phase.STARTING if entry is not None and entry.stage is not Stage.RELEASING else Phase.RESTING
+            if entry is None:
+                return Phase.RESTING
+            # A start that is reserved has begun, though its instance has not moved yet; and what has ended is not gone
+            # before its memory is back.
+            return Phase.LEAVING if entry.stage is Stage.RELEASING else Phase.STARTING
         return Phase.STARTING if instance.is_starting and self.retiring is None else Phase.LEAVING
 
     def _resident(self, ledger: Ledger, now: float) -> Resident | None:

@@ -395,5 +395,5 @@ class Broker:
     async def _see_back(self, book: Book) -> None:
         """Promise an ended launch's memory again once it is seen back, or after a bound."""
         await self._starting.seen_back(book, book.instance.entry)
-        self.memory.release(book.instance.id)
+        self.memory.is_back(book.instance.id)
         self.pump()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.contract import LaunchPlan, MemoryEstimate
-from supervisor.broker.ledger import Claim, Entry, Ledger, OverCommit, Pool
+from supervisor.broker.ledger import Claim, Entry, Ledger, OverCommit, Pool, Stage
 from supervisor.events import EventBus
 from supervisor.host.pools import HOST_POOL, PoolRoom
 from supervisor.memory_events import MemoryReleased, MemoryReserved, OverCommitted
@@ -79,15 +79,24 @@ class MemoryBook:
         return sum(claim.anonymous or 0 if claim.observed is None else claim.observed for claim in claims)
 
     def ended(self, instance: str) -> bool:
-        """Its process has ended: host memory is back with it; true when other pools must still be looked at."""
+        """Its process has ended: host memory is back with it; true when other pools must still be looked at.
+
+        Once a launch: one whose memory is on its way back already is being looked after.
+        """
         entry = self.ledger.entries.get(instance)
-        if entry is None:
+        if entry is None or entry.stage is Stage.RELEASING:
             return False
         if set(entry.claims) <= {HOST_POOL}:
             self.release(instance)
             return False
         self.ledger = self.ledger.releasing(instance)
         return True
+
+    def is_back(self, instance: str) -> None:
+        """What an ended launch held is back; the entry of another launch that has begun since stays."""
+        entry = self.ledger.entries.get(instance)
+        if entry is not None and entry.stage is Stage.RELEASING:
+            self.release(instance)
 
     def release(self, instance: str) -> None:
         """Its memory is back."""

@@ -105,10 +105,20 @@ class Starting:
         held = {pool: claim.anonymous or 0 for pool, claim in entry.claims.items()} if entry is not None else {}
         with anyio.move_on_after(_BACK_SECONDS):
             while True:
-                rooms = {room.pool: room for room in await self._planner.rooms(model)}
+                rooms = await self._rooms(model)
                 if all(_is_back(rooms.get(pool), size) for pool, size in held.items() if pool != HOST_POOL):
                     return
                 await anyio.sleep(_BACK_PAUSE)
+
+    async def _rooms(self, model: ModelEntry) -> dict[str, PoolRoom]:
+        """The pools by name; none where they can't be read, as when the build or the device is what has just failed."""
+        try:
+            return {room.pool: room for room in await self._planner.rooms(model)}
+        except SupervisorError:
+            return {}
+        except Exception as error:  # noqa: BLE001  a fault of our own must not end the broker
+            self._bus.publish(InternalError(f"memory of {model.id}", repr(error), traceback.format_exc()))
+            return {}
 
     def _refusal(self, error: SupervisorError) -> Thought:
         denial = Denial(error.code, error.message, _RETRY_AFTER)
