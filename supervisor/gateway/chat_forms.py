@@ -19,7 +19,7 @@ from supervisor.gateway.exchange import Exchange, exchange_of
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.ports import Router
 from supervisor.gateway.presets import apply_preset
-from supervisor.gateway.relay import Call, Relay
+from supervisor.gateway.relay import Call, Relay, understood
 from supervisor.gateway.request_body import Body, read_body, require_messages, require_prompt
 from supervisor.gateway.request_options import take_keep_alive
 from supervisor.gateway.translate.passing import PassThrough
@@ -156,7 +156,8 @@ class Chats:
                 await client.send(await asked.settle())
             return None
         answer = await self._relay.folded(call, "text_completion" if asked.is_text else "chat.completion")
-        made = asked.whole(recover_whole(answer, tools) if tools else answer)
+        with understood(entry.id):
+            made = asked.whole(recover_whole(answer, tools) if tools else answer)
         if asked.settle is not None:
             await asked.settle()
         return orjson.dumps(made)

@@ -17,7 +17,7 @@ from supervisor.gateway.exchange import exchange_of
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.ports import Router
 from supervisor.gateway.presets import apply_preset
-from supervisor.gateway.relay import Call, Relay
+from supervisor.gateway.relay import Call, Relay, understood
 from supervisor.gateway.request_body import (
     read_body,
     require_documents,
@@ -122,7 +122,8 @@ class OpenAiApi:
             await self._relay.stream(call, client, partial(_watch, body.json["tools"]) if watched else None)
             return None
         answer = await self._relay.folded(call, kind.whole)
-        return orjson.dumps(recover_whole(answer, body.json["tools"]) if watched else answer)
+        with understood(entry.id):
+            return orjson.dumps(recover_whole(answer, body.json["tools"]) if watched else answer)
 
 
 def _watch(tools: Any, passing: PassThrough) -> Watched:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
@@ -79,7 +80,8 @@ class Relay:
         async def read(reading: Reading) -> dict[str, Any]:
             fold = Fold(kind, adapter.answer_prefix(call.body))
             await _fold_up(reading, fold, adapter.is_progress)
-            return _folded(fold, reading.model)
+            with understood(reading.model):
+                return fold.result()
 
         return await self._ask(call, adapter.prepare_generation(call.body), read)
 
@@ -154,17 +156,21 @@ def _document(body: bytes, model: str) -> dict[str, Any]:
     return document
 
 
-def _folded(fold: Fold, model: str) -> dict[str, Any]:
-    try:
-        return fold.result()
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise UpstreamError("upstream_died", f"The engine of {model} sent something that is no answer.") from error
-
-
 def _feed(fold: Fold, data: bytes, model: str) -> None:
-    try:
+    with understood(model):
         chunk = orjson.loads(data)
         if chunk is not None:
             fold.feed(chunk)
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+
+
+@contextmanager
+def understood(model: str) -> Iterator[None]:
+    """The block reads an engine's answer, which may have any shape.
+
+    Raises:
+        UpstreamError: ``upstream_died``: it has a wrong one.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise UpstreamError("upstream_died", f"The engine of {model} sent something that is no answer.") from error

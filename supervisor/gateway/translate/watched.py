@@ -16,7 +16,7 @@ from supervisor.gateway.translate.tool_calls import CallWatch
 
 # Read like the engine's own error frame.
 _NO_ANSWER = b'{"error": {"message": "it sent something that is no answer"}}'
-_WRONG_SHAPE = (ValueError, TypeError, AttributeError, KeyError)
+_WRONG_SHAPE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class Picker(Protocol):
