@@ -5,10 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import orjson
 from aiohttp import web
 
@@ -19,7 +21,7 @@ from supervisor.gateway.client_stream import SERVER_SENT_EVENTS
 from supervisor.gateway.errors import Api
 from supervisor.gateway.exchange import Exchange, exchange_of
 from supervisor.gateway.gate import Gate
-from supervisor.gateway.request_body import require_messages
+from supervisor.gateway.request_body import THREAD_BYTES, Body, require_messages
 from supervisor.gateway.response_store import ResponseStore, StoredResponse
 from supervisor.gateway.side_calls import SideCalls
 from supervisor.gateway.translate.responses_answer import ResponseEvents
@@ -62,9 +64,8 @@ class ResponsesApi:
         """``POST /v1/responses``."""
         exchange = exchange_of(request)
         owner = _owner(exchange)
-        body = await self._chats.read(request)
-        before = await self._before(body.json, owner)
-        making = _Making(body.json, before, exchange, self._now())
+        body, before = await self._with_before(await self._chats.read(request), owner)
+        making = _Making(body, before, exchange, self._now())
         form = ChatForm(
             Api.RESPONSES,
             SERVER_SENT_EVENTS,
@@ -79,8 +80,8 @@ class ResponsesApi:
         """``POST /v1/responses/input_tokens``: of the prompt as the engine's own template makes it."""
         exchange = exchange_of(request)
         with self._gate.admit_caller(exchange.caller):
-            body = await self._chats.read(request)
-            chat = to_chat(body.json, await self._before(body.json, _owner(exchange)))
+            body, before = await self._with_before(await self._chats.read(request), _owner(exchange))
+            chat = to_chat(body.json, before)
             require_messages(chat)
             entry = await self._chats.find(request, (body.model,))
             count = await self._side.count_tokens(exchange, entry, chat, large=body.large)
@@ -140,19 +141,23 @@ class ResponsesApi:
         if scope.cancelled_caught:
             raise CallerError("response_cancelled", f"The response {response_id} was cancelled by another request.")
 
-    async def _before(self, body: dict[str, Any], owner: str) -> list[dict[str, Any]]:
-        """The messages of the chain that the request goes on from."""
-        previous = body.get("previous_response_id")
+    async def _with_before(self, body: Body, owner: str) -> tuple[Body, list[dict[str, Any]]]:
+        """The messages of the chain that the request goes on from; with a long one the request is large too."""
+        previous = body.json.get("previous_response_id")
         if previous is None:
-            return []
+            return body, []
         if not isinstance(previous, str):
             raise CallerError("invalid_request", "`previous_response_id` must be a text.", param="previous_response_id")
-        return chain_messages(await self._store.chain(previous, owner))
+        records = await self._store.chain(previous, owner)
+        if sum(len(given) + len(output) for given, output in records) <= THREAD_BYTES:
+            return body, chain_messages(records)
+        return replace(body, large=True), await anyio.to_thread.run_sync(chain_messages, records)
 
     def _keep(self, making: _Making) -> Callable[[], Any]:
         async def keep() -> None:
             if making.stored:
-                await self._store.put(making.record())
+                record = await anyio.to_thread.run_sync(making.record) if making.large else making.record()
+                await self._store.put(record)
 
         return keep
 
@@ -160,15 +165,18 @@ class ResponsesApi:
 class _Making:
     """One response while it is made."""
 
-    def __init__(self, body: dict[str, Any], before: list[dict[str, Any]], exchange: Exchange, now: float) -> None:
+    def __init__(self, body: Body, before: list[dict[str, Any]], exchange: Exchange, now: float) -> None:
         self.id = f"resp_{secrets.token_hex(24)}"
-        self.stored = body.get("store") is not False
-        self._body = body
+        self.stored = body.json.get("store") is not False
+        self.large = body.large
+        self._body = body.json
         self._exchange = exchange
         self._now = now
-        self._items = items_of(body.get("input"))
-        self._chat = to_chat(body, before)
-        self._events = ResponseEvents(self.id, int(now), body, lambda timings: timing_fields(timings, exchange.waits))
+        self._items = items_of(body.json.get("input"))
+        self._chat = to_chat(body.json, before)
+        self._events = ResponseEvents(
+            self.id, int(now), body.json, lambda timings: timing_fields(timings, exchange.waits)
+        )
 
     def asked(self, keep: Callable[[], Any]) -> Asked:
         """As the shell takes it."""

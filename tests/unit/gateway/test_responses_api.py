@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import io
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import orjson
 import pytest
 
 from supervisor.errors import AdmissionError
+from supervisor.gateway.translate.responses_request import chain_messages
 from tests.fakes.gateway import running_gateway
 from tests.fakes.played_engine import PlayedEngine, stream, whole
 
@@ -45,6 +48,31 @@ async def test_a_chain() -> None:
             assert (await answer.json())["deleted"] is True
         async with gateway.client.get(f"{PATH}/{second}") as answer:
             assert (answer.status, (await answer.json())["error"]["code"]) == (404, "response_not_found")
+
+
+async def test_a_long_chain_is_read_and_written_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a short request goes on from may be megabytes: the loop is not held up by them.
+
+    Prevents: only a request's own length decided whether its chain was read and its chat written in a thread.
+    """
+    threads = []
+    real = chain_messages
+
+    def noted(records: Any) -> Any:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return real(records)
+
+    monkeypatch.setattr("supervisor.gateway.responses_api.chain_messages", noted)
+    long = "word " * 300_000
+    async with running_gateway(PlayedEngine(stream(CHAT))) as gateway:
+        asked: dict[str, Any] = {"model": "demo", "input": long}
+        for _ in range(2):
+            sent_bytes = io.BytesIO(orjson.dumps(asked))
+            async with gateway.client.post(PATH, data=sent_bytes) as answer:
+                assert answer.status == 200
+                asked = {"model": "demo", "input": "More", "previous_response_id": (await answer.json())["id"]}
+        assert gateway.engine.heard[1].json["messages"][0]["content"] == long
+    assert threads == [False]
 
 
 async def test_who_wants_nothing_stored_gets_nothing_stored() -> None:
