@@ -53,7 +53,7 @@ def _holders(daemon: Daemon) -> list[str]:
 def test_they_take_turns_in_memory_for_one(
     room: tuple[Cgroup | None, dict[str, Any]], tmp_path: Path, demo_engine: DemoEngine, demo_model: Path
 ) -> None:
-    """Evict, load, answer, twice each way: no error, no kill, never two engines, and a book that ends empty.
+    """Evict, load, answer, each of them twice: no error, no kill, never two engines, and a book that ends empty.
 
     Two models in room for one are what the usual supervisors run out of memory with.
     """
@@ -73,7 +73,7 @@ def test_they_take_turns_in_memory_for_one(
     )
     with running_daemon_sync(tmp_path, config, env=LOG_ALL, inside=group) as daemon:
         resident = None
-        for model in ("one", "two", "one", "two", "one"):
+        for model in ("one", "two", "one", "two"):
             if resident is not None:
                 foreseen = ask(daemon, f"/admin/v1/plan?model={model}").json["ledger"]
                 assert (foreseen["verdict"], foreseen["would_evict"]) == ("evicts", [resident]), foreseen
@@ -86,7 +86,7 @@ def test_they_take_turns_in_memory_for_one(
             assert told["load"]["seconds"] > 0
             assert told["ended"]["status"] == 200
             resident = model
-        assert ask(daemon, "/admin/v1/models/one/unload", b"").status == 200
+        assert ask(daemon, "/admin/v1/models/two/unload", b"").status == 200
         book = status(daemon)["ledger"]["host"]
         assert (book["reserved"], book["entries"]) == (0, [])
         exits = [record for record in daemon.records if record.get("event") == "launch_exited"]
