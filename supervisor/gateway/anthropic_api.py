@@ -13,7 +13,7 @@ from supervisor.gateway.client_stream import StreamForm
 from supervisor.gateway.errors import Api
 from supervisor.gateway.exchange import Exchange, exchange_of
 from supervisor.gateway.gate import Gate
-from supervisor.gateway.request_body import require_messages
+from supervisor.gateway.request_body import require_messages, well_formed
 from supervisor.gateway.side_calls import SideCalls
 from supervisor.gateway.translate.anthropic_answer import MessageEvents, message
 from supervisor.gateway.translate.anthropic_request import shows_thinking, to_chat
@@ -49,7 +49,8 @@ class AnthropicApi:
         exchange = exchange_of(request)
         with self._gate.admit_caller(exchange.caller):
             body = await self._chats.read(request)
-            chat = to_chat(body.json)
+            with well_formed():
+                chat = to_chat(body.json)
             require_messages(chat)
             entry = await self._chats.find(request, (body.model,))
             count = await self._side.count_tokens(exchange, entry, chat, large=body.large)

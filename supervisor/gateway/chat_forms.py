@@ -20,7 +20,7 @@ from supervisor.gateway.gate import Gate
 from supervisor.gateway.ports import Router
 from supervisor.gateway.presets import apply_preset
 from supervisor.gateway.relay import Call, Relay, understood
-from supervisor.gateway.request_body import Body, read_body, require_messages, require_prompt
+from supervisor.gateway.request_body import Body, read_body, require_messages, require_prompt, well_formed
 from supervisor.gateway.request_options import take_keep_alive
 from supervisor.gateway.translate.passing import PassThrough
 from supervisor.gateway.translate.tool_calls import CallWatch, recover_whole, watches_calls
@@ -29,6 +29,8 @@ from supervisor.models.catalog import ModelEntry
 
 CHAT_PATH = "/v1/chat/completions"
 TEXT_PATH = "/v1/completions"
+# Of a chat's own: no other API has a form for several choices, or for progress.
+_OUR_OWN = ("n", "return_progress")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Asked:
     @property
     def is_text(self) -> bool:
         """Whether it is a text completion."""
-        return "prompt" in self.chat
+        return "messages" not in self.chat
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +144,13 @@ class Chats:
         """The whole answer; None when it was streamed."""
         body = body or await self.read(request)
         keep_alive = take_keep_alive(request.headers, body.json)
-        asked = form.read(body.json, exchange_of(request))
+        with well_formed():
+            asked = form.read(body.json, exchange_of(request))
         (require_prompt if asked.is_text else require_messages)(asked.chat)
         entry = await self.find(request, form.names(body.model))
         apply_preset(entry, form.names(body.model), asked.chat)
+        for key in _OUR_OWN:
+            asked.chat.pop(key, None)
         path = TEXT_PATH if asked.is_text else CHAT_PATH
         call = Call(exchange_of(request), entry, path, asked.chat, large=body.large, keep_alive=keep_alive)
         tools = asked.chat["tools"] if watches_calls(asked.chat) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,13 +143,29 @@ def refuse_media(value: Any, where: str = "the body") -> None:
 
 
 def media_in(chat: dict[str, Any]) -> str | None:
-    """The place of the first picture, sound or file among a chat's checked messages; None: it has none."""
-    for position, message in enumerate(chat.get("messages") or ()):
-        content = message.get("content")
+    """The place of the first picture, sound or file among a chat's messages; None: it has none."""
+    messages = chat.get("messages")
+    for position, message in enumerate(messages if isinstance(messages, list) else ()):
+        content = message.get("content") if isinstance(message, dict) else None
         for place, part in enumerate(content if isinstance(content, list) else ()):
             if isinstance(part, dict) and any(part.get(key) is not None for key in _MEDIA):
                 return f"messages[{position}].content[{place}]"
     return None
+
+
+@contextmanager
+def well_formed() -> Iterator[None]:
+    """The block reads a client's body, whose fields may be of any kind.
+
+    Raises:
+        CallerError: ``invalid_request``: one is of a kind that it can't be of.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise CallerError(
+            "invalid_request", "A field of the body has a value of a kind that it can't have, or is nested too deeply."
+        ) from error
 
 
 def side_by_side(body: dict[str, Any]) -> bool:

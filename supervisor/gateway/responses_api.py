@@ -21,7 +21,7 @@ from supervisor.gateway.client_stream import SERVER_SENT_EVENTS
 from supervisor.gateway.errors import Api
 from supervisor.gateway.exchange import Exchange, exchange_of
 from supervisor.gateway.gate import Gate
-from supervisor.gateway.request_body import THREAD_BYTES, Body, require_messages
+from supervisor.gateway.request_body import THREAD_BYTES, Body, require_messages, well_formed
 from supervisor.gateway.response_store import ResponseStore, StoredResponse
 from supervisor.gateway.side_calls import SideCalls
 from supervisor.gateway.translate.responses_answer import ResponseEvents
@@ -65,7 +65,8 @@ class ResponsesApi:
         exchange = exchange_of(request)
         owner = _owner(exchange)
         body, before = await self._with_before(await self._chats.read(request), owner)
-        making = _Making(body, before, exchange, self._now())
+        with well_formed():
+            making = _Making(body, before, exchange, self._now())
         form = ChatForm(
             Api.RESPONSES,
             SERVER_SENT_EVENTS,
@@ -81,7 +82,8 @@ class ResponsesApi:
         exchange = exchange_of(request)
         with self._gate.admit_caller(exchange.caller):
             body, before = await self._with_before(await self._chats.read(request), _owner(exchange))
-            chat = to_chat(body.json, before)
+            with well_formed():
+                chat = to_chat(body.json, before)
             require_messages(chat)
             entry = await self._chats.find(request, (body.model,))
             count = await self._side.count_tokens(exchange, entry, chat, large=body.large)

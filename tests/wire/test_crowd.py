@@ -25,7 +25,7 @@ LONGEST_START = 2.0
 LONGEST_STAY = 1.0
 # An embedding that was left runs to its end before its slot is seen idle.
 PATIENCE_SECONDS = 20.0
-_ENDLESS = {"ignore_eos": True, "max_tokens": 100_000}
+_ENDLESS: dict[str, Any] = {"ignore_eos": True, "max_tokens": 100_000}
 _CHAT = chat_body("m", **_ENDLESS)
 ASKED: list[tuple[str, dict[str, Any]]] = [
     (CHAT, _CHAT | {"stream": True}),
