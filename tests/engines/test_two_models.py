@@ -93,3 +93,37 @@ def test_they_take_turns_in_memory_for_one(
     assert all(record["planned"] for record in exits), exits
     assert not [record for record in daemon.records if record.get("event") in {"over_committed", "internal_error"}]
     assert _kills(group) == 0
+
+
+@pytest.mark.slow
+def test_a_limit_that_is_lowered_while_one_idles_is_seen(
+    tmp_path: Path, demo_engine: DemoEngine, demo_model: Path
+) -> None:
+    """Nothing starts, and still the book says by how much it is over; the idle engine goes, and it holds again."""
+    models = {"one": {"file": str(demo_model), "serves": ["chat"], "launch": {"slots": 1, "threads": 1}}}
+    config = daemon_config(
+        demo_engine.as_config(),
+        models=models,
+        host={"reserve": {"memory": "32MiB"}},
+        concessions=[],
+        supervision=PATIENT,
+    )
+    with contextlib.ExitStack() as stack:
+        try:
+            group = stack.enter_context(made_cgroup(memory=_CONTAINER))
+        except NoCgroupError as error:
+            pytest.skip(str(error))
+        daemon = stack.enter_context(running_daemon_sync(tmp_path, config, env=LOG_ALL, inside=group))
+        answer = ask(daemon, CHAT, chat_body("one", max_tokens=4))
+        assert answer.status == 200, answer.body
+        needed = status(daemon)["ledger"]["host"]["reserved"]
+        group.set_memory(needed)
+        over = daemon.wait_for_event("over_committed", timeout=60)
+        gone = daemon.wait_for_event("evicted", timeout=60)
+        daemon.wait_for_event("memory_released", timeout=60)
+        book = status(daemon)["ledger"]["host"]
+        assert over["over_bytes"] == over["reserved_bytes"] - over["budget_bytes"] > 0
+        assert (gone["model"], gone["beneficiary"], gone["drained"]) == ("one", None, False)
+        assert (book["reserved"], book["entries"]) == (0, [])
+        assert 0 < book["budget"] < needed
+        assert _kills(group) == 0
