@@ -39,7 +39,7 @@ class SimulatedPlanner:
 
     async def options(self, entry: ModelEntry, _ledger: Ledger) -> Options:
         """Read, then think."""
-        rooms = await self.rooms(entry)
+        rooms = (self.room(),)
         await anyio.sleep(_PLANNING)
         budget = rooms[0].budget or 0
         size = self._specs[entry.id].size

@@ -138,6 +138,11 @@ class Book:
         """Nobody uses it and nobody waits for it."""
         return not self.queue and not self.leases
 
+    def stop_if_nobody_waits(self) -> None:
+        """The last one who waited for a load has left: the memory is for others, unless it is loaded by hand."""
+        if not self.queue and self.instance.is_starting and not self.loaded_by_hand:
+            self.instance.request_stop("nobody waits for it any more")
+
     def learn_service(self, seconds: float) -> None:
         """A lease took ``seconds`` of a whole instance."""
         self.service += _NEWEST * (seconds - self.service)

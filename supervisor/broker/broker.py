@@ -104,6 +104,11 @@ class Broker:
         finally:
             self._leave(waiter)
 
+    def unload(self, instance: BrokeredInstance) -> None:
+        """Stop it by hand, cutting what runs; whoever loads it by hand hears so, requests have it started anew."""
+        self._refusing.loaders_of(self._books.get(instance.model_id))
+        instance.request_stop("unloaded by hand")
+
     async def plan_for(self, entry: ModelEntry) -> LaunchPlan:
         """The plan that a beginning launch was admitted with; one that tries anew is admitted anew.
 
@@ -351,7 +356,7 @@ class Broker:
             return
         if waiter in book.queue:
             book.queue.remove(waiter)
-            self._nobody_waits(book)
+            book.stop_if_nobody_waits()
             self._touch(book)
             self.pump()
         lease = waiter.lease
@@ -364,11 +369,6 @@ class Broker:
             self._tasks.start_soon(self._settle, lease, book)
         else:
             self._free(lease, book)
-
-    def _nobody_waits(self, book: Book) -> None:
-        """The last one who waited for a load has left: the memory is for others, unless it is loaded by hand."""
-        if not book.queue and book.instance.is_starting and not book.loaded_by_hand:
-            book.instance.request_stop("nobody waits for it any more")
 
     def _free(self, lease: Lease, book: Book) -> None:
         if book.leases.get(lease.slot) is lease:
@@ -394,6 +394,5 @@ class Broker:
 
     async def _see_back(self, book: Book) -> None:
         """Promise an ended launch's memory again once it is seen back, or after a bound."""
-        await self._starting.seen_back(book, book.instance.entry)
-        self.memory.is_back(book.instance.id)
+        self.memory.is_back(book.instance.id, await self._starting.seen_back(book, book.instance.entry))
         self.pump()

@@ -228,10 +228,11 @@ class Ledger:
         return tuple(short)
 
     def over_commits(self) -> tuple[OverCommit, ...]:
-        """Pools that have promised more than they may."""
+        """Pools that have promised more than they may; what is on its way back is nobody's any more."""
+        back = [name for name, entry in self.entries.items() if entry.stage is Stage.RELEASING]
         found = []
         for name, pool in self.pools.items():
-            reserved = self.reserved(name)
+            reserved = self.reserved(name, back)
             if pool.budget is not None and reserved > pool.budget:
                 found.append(OverCommit(name, pool.budget, reserved))
         return tuple(found)

@@ -53,7 +53,7 @@ class MemoryBook:
         """Promise by these rooms from now on: budgets with nothing of ours taken off."""
         pools = {room.pool: Pool(room.budget) for room in rooms}
         self._why.update({room.pool: room.why for room in rooms})
-        self.ledger = self.ledger.with_pools(pools)
+        self.ledger = self.ledger.with_pools(pools or self.ledger.pools)
         self._tell_over_commits()
 
     def reserve(self, instance: str, model: str, claims: Mapping[str, Claim]) -> None:
@@ -75,7 +75,9 @@ class MemoryBook:
 
     def held(self, pool: str) -> int:
         """Bytes that our engines are believed to hold of a pool themselves."""
-        claims = [entry.claims[pool] for entry in self.ledger.entries.values() if pool in entry.claims]
+        # What an ended one has not given back yet must show as somebody else's, or it would be promised again.
+        entries = [entry for entry in self.ledger.entries.values() if entry.stage is not Stage.RELEASING]
+        claims = [entry.claims[pool] for entry in entries if pool in entry.claims]
         return sum(claim.anonymous or 0 if claim.observed is None else claim.observed for claim in claims)
 
     def ended(self, instance: str) -> bool:
@@ -92,11 +94,12 @@ class MemoryBook:
         self.ledger = self.ledger.releasing(instance)
         return True
 
-    def is_back(self, instance: str) -> None:
-        """What an ended launch held is back; the entry of another launch that has begun since stays."""
+    def is_back(self, instance: str, rooms: Iterable[PoolRoom] = ()) -> None:
+        """What an ended launch held is back, or as much of it as these rooms say; a launch begun since stays."""
         entry = self.ledger.entries.get(instance)
         if entry is not None and entry.stage is Stage.RELEASING:
             self.release(instance)
+            self.use(rooms)
 
     def release(self, instance: str) -> None:
         """Its memory is back."""

@@ -45,6 +45,16 @@ class Refusing:
             RequestDenied(ticket.request_id, ticket.model_id, ticket.caller, denial.code, denial.why, waited)
         )
 
+    def loaders_of(self, book: Book | None) -> None:
+        """It is stopped by hand: who waits for its load by hand would start it anew by waiting on."""
+        if book is None:
+            return
+        book.loaded_by_hand = False
+        for waiter in [waiter for waiter in book.queue if waiter.ticket.slotless]:
+            book.queue.remove(waiter)
+            said = f"{waiter.ticket.model_id} was unloaded by hand while it loaded; load it again if you want it"
+            self.refuse(waiter, Denial("instance_stopping", said, retry_after=1.0))
+
     def all_of(self, book: Book, denial: Denial, cause: SupervisorError | None = None) -> None:
         """Nobody waits for what has just been given up; who comes later may try again."""
         waiting, book.queue = book.queue, []

@@ -27,6 +27,8 @@ _RETRY_AFTER = 60.0
 # Drivers give memory back within milliseconds to a few seconds after a process has ended.
 _BACK_SECONDS = 5.0
 _BACK_PAUSE = 0.1
+# Others take and give meanwhile: one part in so many of what was held may be missing.
+_NEARLY = 10
 
 
 def thought_of(options: Options, entry: ModelEntry, now: float) -> Thought:
@@ -99,26 +101,40 @@ class Starting:
         why = room_text(entry.id, ledger.shortfalls(thought.prospect.claims), partial(holders_text, ledger))
         raise AdmissionError("no_room", why, retry_after=_RETRY_AFTER)
 
-    async def seen_back(self, book: Book, model: ModelEntry) -> None:
-        """Return when the bytes of an ended launch are free again by the devices' own word, or after a bound."""
-        entry = self._memory.ledger.entries.get(book.instance.id)
-        held = {pool: claim.anonymous or 0 for pool, claim in entry.claims.items()} if entry is not None else {}
+    async def seen_back(self, book: Book, model: ModelEntry) -> tuple[PoolRoom, ...]:
+        """Return when the bytes of an ended launch are free again by the devices' own word, or after a bound.
+
+        Returns:
+            The rooms as they were last read; empty: they could not be.
+        """
+        ledger = self._memory.ledger
+        seen: tuple[PoolRoom, ...] = ()
+        entry = ledger.entries.get(book.instance.id)
+        claims = {} if entry is None else {pool: c for pool, c in entry.claims.items() if pool != HOST_POOL}
+        # Until the bytes are back they look like somebody else's, and the budget is smaller by so much.
+        enough = {
+            pool: budget - (claim.anonymous or 0) // _NEARLY
+            for pool, claim in claims.items()
+            if pool in ledger.pools and (budget := ledger.pools[pool].budget) is not None
+        }
         with anyio.move_on_after(_BACK_SECONDS):
             while True:
-                rooms = await self._rooms(model)
-                if all(_is_back(rooms.get(pool), size) for pool, size in held.items() if pool != HOST_POOL):
-                    return
+                seen = await self._rooms(model)
+                rooms = {room.pool: room for room in seen}
+                if all(_is_back(rooms.get(pool), size) for pool, size in enough.items()):
+                    return seen
                 await anyio.sleep(_BACK_PAUSE)
+        return seen
 
-    async def _rooms(self, model: ModelEntry) -> dict[str, PoolRoom]:
-        """The pools by name; none where they can't be read, as when the build or the device is what has just failed."""
+    async def _rooms(self, model: ModelEntry) -> tuple[PoolRoom, ...]:
+        """The pools; none where they can't be read, as when the build or the device is what has just failed."""
         try:
-            return {room.pool: room for room in await self._planner.rooms(model)}
+            return await self._planner.rooms(model)
         except SupervisorError:
-            return {}
+            return ()
         except Exception as error:  # noqa: BLE001  a fault of our own must not end the broker
             self._bus.publish(InternalError(f"memory of {model.id}", repr(error), traceback.format_exc()))
-            return {}
+            return ()
 
     def _refusal(self, error: SupervisorError) -> Thought:
         denial = Denial(error.code, error.message, _RETRY_AFTER)
@@ -126,5 +142,5 @@ class Starting:
 
 
 def _is_back(room: PoolRoom | None, size: int) -> bool:
-    """Whether a pool has room for what was just given up; what can't be read is taken as given back."""
+    """Whether a pool has as much as it had before; what can't be read is taken as given back."""
     return room is None or room.budget is None or room.budget >= size

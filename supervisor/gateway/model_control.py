@@ -46,7 +46,7 @@ class ModelControl:
         instance = self._fleet.known(entry.id)
         if instance is None:
             return {"model": entry.id, "state": InstanceState.STOPPED.value}
-        instance.request_stop("unloaded by hand")
+        self._broker.unload(instance)
         await instance.until(*AT_REST)
         return self._status.instance(instance)
 

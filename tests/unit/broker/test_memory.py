@@ -264,3 +264,37 @@ async def test_a_request_that_leaves_in_any_phase_leaves_nothing(state: str) -> 
                 machine.instance("a").is_starting = True
         assert machine.broker.queue_view() == []
         assert machine.broker.lease_count == 0
+
+
+async def test_who_loads_by_hand_hears_of_an_unload_by_hand() -> None:
+    """The loader is told, and the model is not started again by its waiting; a request would have it started anew."""
+    async with Machine(a=60).running() as machine, anyio.create_task_group() as tasks:
+        heard: list[str] = []
+
+        async def load() -> None:
+            try:
+                await machine.broker.load(model_entry("a"))
+            except InstanceError as error:
+                heard.append(error.code)
+
+        tasks.start_soon(load)
+        await anyio.wait_all_tasks_blocked()
+        machine.instance("a").is_starting = True
+        machine.broker.unload(machine.instance("a"))
+        await anyio.wait_all_tasks_blocked()
+        assert heard == ["instance_stopping"]
+        assert machine.instance("a").stopped[-1] == "unloaded by hand"
+        machine.instance("a").is_starting = False
+        await machine.becomes("a", ready=False)
+        assert machine.instance("a").wanted == 1
+        assert machine.reserved() == 0
+
+
+async def test_a_request_that_waits_survives_an_unload_by_hand() -> None:
+    """It is still wanted: the engine is started anew once it has ended."""
+    async with Machine(a=60).running() as machine, machine.asking("a"):
+        machine.instance("a").is_starting = True
+        machine.broker.unload(machine.instance("a"))
+        machine.instance("a").is_starting = False
+        await machine.becomes("a", ready=False)
+        assert machine.instance("a").wanted == 2

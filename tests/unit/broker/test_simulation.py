@@ -6,10 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from bench.simulation.engines import ModelSpec
 from bench.simulation.invariants import BrokenInvariantError
+from bench.simulation.planner import SimulatedPlanner
 from bench.simulation.run import simulate
-from bench.simulation.traces import ALTERNATING, GREEDY, MIXED, PRESSURE, TRACES, Trace
+from bench.simulation.traces import ALTERNATING, GPU, GREEDY, MIXED, PRESSURE, TRACES, CallerSpec, Trace
 from supervisor.broker.ledger import Ledger
+from supervisor.errors import PlanError
+from supervisor.host.pools import PoolRoom
+from supervisor.models.catalog import ModelEntry
 
 # All traces together take about 15 s of one core; the slow test is the long one.
 EVENTS = 4000
@@ -65,3 +70,22 @@ def test_the_simulation_notices_a_broken_book(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Ledger, "shortfalls", lambda *_arguments: ())
     with pytest.raises(BrokenInvariantError, match="1: "):
         simulate(replace(ALTERNATING, budget=70), seed=1, events=2000)
+
+
+def test_an_engine_starts_only_when_the_bytes_of_the_one_before_are_back() -> None:
+    """A driver that takes seconds to free a dead process's memory: room for two of three, and never a third's bytes."""
+    models = tuple(ModelSpec(name, 40, lags=3.0, crashes=0.05) for name in "abc")
+    callers = tuple(CallerSpec(f"c{n}", ("a", "b", "c"), pause=5.0) for n in range(4))
+    result = simulate(Trace("lags", models, callers, pool=GPU), seed=1, events=2500)
+    assert result.swaps > 10
+
+
+def test_no_build_to_ask_for_the_rooms_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build set aside by the crash that ends its engine can't be asked for free memory: the broker goes on."""
+
+    async def rooms(_planner: SimulatedPlanner, _entry: ModelEntry) -> tuple[PoolRoom, ...]:
+        raise PlanError("no_build", "all are set aside")
+
+    monkeypatch.setattr(SimulatedPlanner, "rooms", rooms)
+    trace = Trace("crashes", (ModelSpec("a", 40, crashes=0.3),), (CallerSpec("c", ("a",)),), pool=GPU)
+    assert simulate(trace, seed=1, events=300).outcomes.broken > 0
