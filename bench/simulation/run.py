@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import anyio
 
+from bench.simulation.baseline import Baseline
 from bench.simulation.callers import Callers, Outcomes
 from bench.simulation.engines import EngineWorld, SimulatedFleet
 from bench.simulation.invariants import Invariants
@@ -93,12 +94,29 @@ class Simulation:
             tasks.cancel_scope.cancel()
         if self.invariants.broken is not None:
             raise self.invariants.broken
+        return self._result(began, self.invariants.swaps)
+
+    async def for_seconds(self, seconds: float, seed: int, baseline: Baseline | None) -> Result:
+        """For so long, under the broker or, where one is given, under the baseline."""
+        began = self.world.now()
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(self.broker.run)
+            for caller in self.trace.callers:
+                for number in range(caller.at_once):
+                    tasks.start_soon(self.callers.run, caller, number, seed, float("inf"))
+            await anyio.sleep(seconds)
+            self.invariants.over = True
+            result = self._result(began, self.invariants.swaps if baseline is None else baseline.swaps)
+            tasks.cancel_scope.cancel()
+        return result
+
+    def _result(self, began: float, swaps: int) -> Result:
         outcomes, equals = self.callers.outcomes, self.trace.equals
         return Result(
             self.trace.name,
             self.world.now() - began,
             outcomes,
-            self.invariants.swaps,
+            swaps,
             self.invariants.events,
             self.invariants.checks,
             jain(outcomes.served[name] for name in equals) if equals else None,
@@ -123,6 +141,23 @@ def simulate(trace: Trace, seed: int, events: int, policy: Policy | None = None)
 
     async def main(loop: VirtualLoop) -> None:
         results.append(await Simulation(loop, trace, seed, policy).run(events, seed))
+
+    run_virtually(main)
+    return results[0]
+
+
+def compare(trace: Trace, seed: int, seconds: float, *, ours: bool) -> Result:
+    """Run the trace for so many seconds, under the broker or under what it is compared with; no invariants."""
+    results: list[Result] = []
+
+    async def main(loop: VirtualLoop) -> None:
+        simulation = Simulation(loop, trace, seed)
+        simulation.invariants.over = ours is False
+        baseline = Baseline(simulation.fleet, trace.budget)
+        if not ours:
+            simulation.world.owner = baseline
+            simulation.callers = Callers(baseline, simulation.fleet, simulation.world)
+        results.append(await simulation.for_seconds(seconds, seed, baseline=None if ours else baseline))
 
     run_virtually(main)
     return results[0]
