@@ -28,6 +28,7 @@ from supervisor.gateway.request_body import (
 from supervisor.gateway.request_options import take_keep_alive
 from supervisor.gateway.translate.passing import PassThrough
 from supervisor.gateway.translate.tool_calls import CallWatch, recover_whole, watches_calls
+from supervisor.gateway.translate.usage import timing_fields
 from supervisor.gateway.translate.watched import Watched
 
 
@@ -123,7 +124,10 @@ class OpenAiApi:
             return None
         answer = await self._relay.folded(call, kind.whole)
         with understood(entry.id):
-            return orjson.dumps(recover_whole(answer, body.json["tools"]) if watched else answer)
+            made = recover_whole(answer, body.json["tools"]) if watched else answer
+            if isinstance(made.get("usage"), dict):
+                made["usage"] = {**made["usage"], **timing_fields(made.get("timings"), exchange.waits)}
+            return orjson.dumps(made)
 
 
 def _watch(tools: Any, passing: PassThrough) -> Watched:
