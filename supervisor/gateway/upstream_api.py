@@ -36,6 +36,7 @@ _OPEN: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 # What makes an engine act on this machine or reach others, should one be built or started so: for nobody.
 _DOORS = frozenset({"agent", "cors-proxy", "mcp", "models/load", "models/unload", "tools"})
+_FORM = "multipart/form-data"
 _CONNECT_SECONDS = 5.0
 _PASSED_HEADERS = ("Content-Type", "Accept")
 
@@ -61,7 +62,7 @@ class UpstreamApi:
         entry, path = self._find(request.match_info["rest"], exchange)
         _refuse(request.method, path, exchange)
         body = await read_raw(request, self._settings.body_limit)
-        parsed = await _check(body, request.content_type)
+        parsed = await _check(body, request.headers.get("Content-Type", ""))
         limits = self._settings.watchdogs()
         known = parsed if isinstance(parsed, dict) else {}
         tokens = estimate_tokens(known, len(body) if known else 0, limits.image_tokens, limits.enough_tokens)
@@ -200,12 +201,13 @@ def _connector(endpoint: Endpoint) -> tuple[aiohttp.BaseConnector, str]:
 async def _check(body: bytes, content_type: str) -> Any:
     """The body, parsed. No engine is made to fetch anything, whichever of its paths is asked.
 
-    Engines read as JSON what is none here, such as after a byte order mark: only forms may be none.
+    Engines read as JSON what is none here, such as after a byte order mark: only forms may be none, and by the very
+    word that engines go by, which is written small.
 
     Raises:
         CallerError: ``invalid_json``, ``url_refused``.
     """
-    if not body or content_type == "multipart/form-data":
+    if not body or content_type.startswith(_FORM):
         return None
     return await anyio.to_thread.run_sync(_parse, body) if len(body) > THREAD_BYTES else _parse(body)
 

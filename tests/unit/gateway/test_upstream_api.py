@@ -83,12 +83,18 @@ async def test_no_engine_is_made_to_fetch_anything(body: dict[str, Any]) -> None
 
 
 async def test_what_engines_read_and_nobody_here_can() -> None:
-    """A byte order mark before the JSON does not carry a URL past the check, and neither does depth."""
+    """Neither a byte order mark before the JSON carries a URL past the check, nor depth, nor the look of a form."""
     body = b'{"messages": [{"role": "user", "content": [{"image_url": {"url": "http://x/y"}}]}]}'
     deep = b'{"a": ' * 900 + b'{"image_url": ' + b"[" * 100 + b'"http://x/y"' + b"]" * 100 + b"}" * 901
     async with running_gateway(PlayedEngine(whole(b"{}"))) as gateway:
-        for sent, code in ((b"\xef\xbb\xbf" + body, "invalid_json"), (deep, "url_refused")):
-            async with gateway.client.post("/upstream/demo/v1/chat/completions", data=sent) as answer:
+        cases = [
+            (b"\xef\xbb\xbf" + body, "application/json", "invalid_json"),
+            (deep, "application/json", "url_refused"),
+            (body, "Multipart/Form-Data", "url_refused"),
+        ]
+        for sent, kind, code in cases:
+            headers = {"Content-Type": kind}
+            async with gateway.client.post("/upstream/demo/v1/chat/completions", data=sent, headers=headers) as answer:
                 assert (answer.status, (await answer.json())["error"]["code"]) == (400, code)
         assert not gateway.broker.leases
 
