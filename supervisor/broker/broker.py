@@ -210,7 +210,8 @@ class Broker:
     async def _settled(self, waiter: Waiter) -> None:
         if not waiter.settled:
             waiter.waiting = anyio.Event()
-            with anyio.move_on_after(self._limits.max_wait):
+            # A load by hand takes as long as it takes: what stands still is ended by its own limit.
+            with anyio.move_on_after(None if waiter.ticket.slotless else self._limits.max_wait):
                 await waiter.waiting.wait()
         if not waiter.settled:
             what = f"waited {self._limits.max_wait:g} s for {waiter.ticket.model_id}; queue.max_wait allows no more"

@@ -298,3 +298,22 @@ async def test_a_request_that_waits_survives_an_unload_by_hand() -> None:
         machine.instance("a").is_starting = False
         await machine.becomes("a", ready=False)
         assert machine.instance("a").wanted == 2
+
+
+async def test_a_load_by_hand_may_take_longer_than_a_request_waits() -> None:
+    """Prevents that a slow disk's load was given up after `queue.max_wait`, which bounds requests only."""
+    machine = Machine(a=60)
+    machine.broker.use(QueueLimits(max_wait=0.01), Policy())
+    async with machine.running(), anyio.create_task_group() as tasks:
+        done = anyio.Event()
+
+        async def load() -> None:
+            await machine.broker.load(model_entry("a"))
+            done.set()
+
+        tasks.start_soon(load)
+        await anyio.sleep(0.05)  # the time itself is the subject
+        assert not done.is_set()
+        await machine.becomes("a", ready=True)
+        with anyio.fail_after(5):
+            await done.wait()
