@@ -68,10 +68,10 @@ class Callers:
         while self._world.now() < until:
             model = caller.models[count % len(caller.models)]
             count += 1
-            pause = await self._ask(caller, model, f"{caller.name}-{number}-{count}", dice)
+            pause = await self.ask(caller, model, f"{caller.name}-{number}-{count}", dice)
             await anyio.sleep(pause + dice.expovariate(1 / caller.pause))
 
-    async def _ask(self, caller: CallerSpec, model: str, name: str, dice: random.Random) -> float:
+    async def ask(self, caller: CallerSpec, model: str, name: str, dice: random.Random) -> float:
         """One request; seconds that it was told to stay away."""
         instance = self._fleet.instances[model]
         lane = cast("Literal['interactive', 'background']", caller.lane)
