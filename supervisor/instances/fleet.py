@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 
 import anyio
@@ -9,6 +10,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from engines.contract import EngineAdapter, LaunchPlan
 from supervisor.errors import AdmissionError
+from supervisor.events import InternalError
 from supervisor.instances.instance import Instance
 from supervisor.instances.lifecycle import InstanceState
 from supervisor.instances.tools import InstanceLimits, InstanceTools
@@ -99,5 +101,10 @@ class Fleet:
             await instance.until(*AT_REST)
 
     def _changed(self, instance: Instance) -> None:
+        """Tell all of them: a fault of one neither ends the instance's task nor keeps the others from hearing."""
         for observer in self._observers:
-            observer(instance)
+            try:
+                observer(instance)
+            except Exception as error:  # noqa: BLE001  see above
+                bus = self._tools[instance.model_id].bus
+                bus.publish(InternalError(f"observer of {instance.id}", repr(error), traceback.format_exc()))

@@ -168,7 +168,7 @@ class Instance:
 
     def close(self, reason: str) -> None:
         """Stop it for good: nobody's wish starts it again."""
-        self._closed = True
+        self._closed, self._wanted = True, False
         self.request_stop(reason)
 
     def use(self, entry: ModelEntry) -> None:
