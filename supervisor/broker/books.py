@@ -140,8 +140,13 @@ class Book:
 
     def stop_if_nobody_waits(self) -> None:
         """The last one who waited for a load has left: the memory is for others, unless it is loaded by hand."""
-        if not self.queue and self.instance.is_starting and not self.loaded_by_hand:
+        if not self.queue and self.starting and not self.loaded_by_hand:
             self.instance.request_stop("nobody waits for it any more")
+
+    @property
+    def starting(self) -> bool:
+        """A launch has begun, or will when the delay after the last one's end is over; it is not ready yet."""
+        return self.instance.is_starting or (self.instance.at_rest and self.instance.is_wanted)
 
     def learn_service(self, seconds: float) -> None:
         """A lease took ``seconds`` of a whole instance."""

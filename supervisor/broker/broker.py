@@ -338,6 +338,7 @@ class Broker:
         if grant.slot is None:
             waiter.loaded = True
             waiter.settle()
+            self._touch(book)
             return
         waited = self._clock.monotonic() - ticket.since
         load = instance.load_overlap(ticket.since)

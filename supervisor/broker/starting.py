@@ -59,9 +59,11 @@ class Starting:
         """Work out what a start takes, unless that is under way; ``done`` is called when the page says it."""
         if not book.thinking and tasks is not None:
             book.thinking = True
-            tasks.start_soon(self._think, book, book.queue[0].request.model, done)
+            tasks.start_soon(self._think, book, done)
 
-    async def _think(self, book: Book, entry: ModelEntry, done: Callable[[], None]) -> None:
+    async def _think(self, book: Book, done: Callable[[], None]) -> None:
+        """By the entry that the launch will have: who waits may have come before a change of the config."""
+        entry = book.instance.entry
         try:
             options = await self._planner.options(entry, self._memory.ledger)
             book.thought = thought_of(options, entry, self._clock.monotonic())
@@ -74,6 +76,8 @@ class Starting:
             book.thought = self._refusal(InstanceError("start_failed", said))
         finally:
             book.thinking = False
+        if book.instance.entry is not entry:
+            book.thought = None  # the config has changed meanwhile: whoever waits has it thought about anew
         done()
 
     def announced(self, entry: ModelEntry, plan: LaunchPlan) -> LaunchPlan:

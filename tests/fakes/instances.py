@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+import anyio
 import anyio.lowlevel
 
 from engines.contract import Capability, Choice, EngineAdapter, EngineKind, LaunchPlan, MemoryEstimate
@@ -145,7 +146,8 @@ class FakePlanner:
         sizes: anonymous bytes by model; None: not known.
         smaller: bytes of the plan beside others, for models that have one.
         error: raised instead.
-        asked: models, in the order of the questions.
+        asked: models, in the order of the questions; ``entries`` as they were asked about.
+        gate: a question waits for it.
     """
 
     def __init__(self, budget: int | None = None) -> None:
@@ -154,12 +156,17 @@ class FakePlanner:
         self.smaller: dict[str, int] = {}
         self.error: SupervisorError | None = None
         self.asked: list[str] = []
+        self.entries: list[ModelEntry] = []
+        self.gate: anyio.Event | None = None
         self.announced: list[LaunchPlan] = []
 
     async def options(self, entry: ModelEntry, _ledger: Ledger) -> Options:
         """The plans, after one turn of the loop."""
         await anyio.lowlevel.checkpoint()
         self.asked.append(entry.id)
+        self.entries.append(entry)
+        if self.gate is not None:
+            await self.gate.wait()
         if self.error is not None:
             raise self.error
         smaller = self.smaller.get(entry.id)

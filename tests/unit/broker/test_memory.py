@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 import anyio
 import pytest
@@ -317,3 +318,47 @@ async def test_a_load_by_hand_may_take_longer_than_a_request_waits() -> None:
         await machine.becomes("a", ready=True)
         with anyio.fail_after(5):
             await done.wait()
+
+
+async def test_who_waits_through_a_change_of_the_config_is_launched_by_the_new_one() -> None:
+    """Regression: the plan was made by the entry that the request had come with, and the old settings then ran."""
+    async with Machine(a=60, b=60).running() as machine, machine.asking("a"):
+        await machine.becomes("a", ready=True)
+        async with machine.asking("b"):
+            assert machine.instance("b").wanted == 0
+            changed = replace(model_entry("b"), aliases=("new",))
+            machine.broker.adopt(changed, "its settings have changed")
+            await machine.becomes("a", ready=False)
+            assert machine.instance("b").wanted == 1
+            assert machine.planner.entries[-1] is changed
+
+
+async def test_a_change_of_the_config_while_a_start_is_thought_about_has_it_thought_anew() -> None:
+    """Regression: what was worked out by the old config was kept, and launched."""
+    async with Machine(a=60).running() as machine:
+        machine.planner.gate = anyio.Event()
+        async with machine.asking("a"):
+            changed = replace(model_entry("a"), aliases=("new",))
+            machine.broker.adopt(changed, None)
+            machine.planner.gate.set()
+            await anyio.wait_all_tasks_blocked()
+            assert machine.planner.entries[-1] is changed
+            assert machine.instance("a").wanted == 1
+
+
+async def test_a_start_that_waits_out_its_delay_is_given_up_with_the_last_who_waits() -> None:
+    """Regression: after a crash the memory stayed reserved for up to a minute, and then it was loaded for nobody."""
+    async with Machine(a=60).running() as machine:
+        async with machine.asking("a"):
+            assert machine.instance("a").at_rest
+            assert machine.reserved() == 60
+        assert machine.instance("a").stopped == ["nobody waits for it any more"]
+
+
+async def test_a_load_by_hand_of_what_is_ready_has_its_idle_time_counted_from_then_on() -> None:
+    """Regression: a model about to be stopped was stopped a moment after it had been loaded again."""
+    async with Machine(a=60).running() as machine:
+        await machine.make_resident("a")
+        machine.clock.advance(50)
+        await machine.broker.load(model_entry("a"))
+        assert machine.broker.books["a"].idle_since == machine.clock.monotonic()
