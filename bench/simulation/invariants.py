@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from bench.simulation.engines import EngineWorld, SimulatedFleet, SimulatedInstance
 from bench.simulation.planner import SimulatedPlanner
+from supervisor.broker.admission import SHED_BEYOND
 from supervisor.broker.broker import Broker
 from supervisor.broker.ledger import Stage
 from supervisor.events import EventBus, Record, RequestLeased
@@ -163,7 +164,7 @@ class Invariants:
         ledger = self._broker.memory.ledger
         going = [i.id for i in self._fleet.instances.values() if not i.accepting and not i.is_starting]
         for over in self._broker.memory.over_commits():
-            if (ledger.free(over.pool, going) or 0) >= 0:
+            if (ledger.free(over.pool, going) or 0) >= -over.budget // SHED_BEYOND:
                 continue
             for row in self._idle():
                 long = now - row[1] > self.min_idle + _MOMENT

@@ -22,6 +22,9 @@ from supervisor.config.schema import EvictionConfig
 
 # Nobody knows how long a request of a new model takes; the account is corrected when it ends.
 DEFAULT_SERVICE = 1.0
+# An excess below this part of the budget stops nobody: what others hold goes up and down by as much all the time, and a
+# plan may fill the budget to the last step. The reserve stands for it, and newcomers are measured exactly.
+SHED_BEYOND = 100
 # So many models that need room are thought through at once; those behind them start only if they fit as it is.
 _ROOMS_AT_ONCE = 2
 
@@ -362,7 +365,7 @@ class _Pass:
         now, policy = self._world.now, self._world.policy
         for over in self._world.ledger.over_commits():
             ledger = without(self._world.ledger, self._room.gone)
-            if (ledger.free(over.pool) or 0) >= 0:
+            if (ledger.free(over.pool) or 0) >= -over.budget // SHED_BEYOND:
                 continue
             residents = [r for r in self._residents() if not r.pinned and r.idle_since is not None]
             victims = for_pool(ledger, over.pool, [r for r in residents if evictable(r, now, policy.min_idle)])

@@ -206,6 +206,14 @@ def test_an_over_committed_pool_sheds_idle_engines() -> None:
     assert evicted(decision) == [("b", False)]
 
 
+def test_a_small_excess_stops_nobody() -> None:
+    """Regression: a plan that filled the budget was stopped and loaded again whenever others took a few bytes more."""
+    a_hundredth = admit(world([], ready("a"), budget=1000, a=1010))
+    assert evicted(a_hundredth) == []
+    more = admit(world([], ready("a"), budget=1000, a=1011))
+    assert evicted(more) == [("a", False)]
+
+
 def test_the_queue_is_bounded_in_total_and_by_caller() -> None:
     """The third of one caller and the fourth of all are refused, with the numbers."""
     limits = QueueLimits(per_caller=2, total=3, max_wait=10)
