@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import anyio
 
-from bench.simulation.engines import SimulatedFleet, SimulatedInstance, plan_of
+from bench.simulation.engines import SimulatedFleet, SimulatedInstance
+from bench.simulation.models import plan_of
 from engines.contract import LaunchPlan
 from supervisor.broker.lease import Lease, LeaseRequest
 from supervisor.models.catalog import ModelEntry

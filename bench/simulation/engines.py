@@ -6,12 +6,10 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol, Self, cast
 
-from engines.contract import Capability, EngineAdapter, EngineKind, LaunchPlan
-from engines.llama_cpp.settings import LlamaCppSettings
+from bench.simulation.models import ModelSpec, entry_of
+from engines.contract import EngineAdapter, LaunchPlan
 from supervisor.errors import InstanceError, SupervisorError
 from supervisor.instances.launch import Launch
 from supervisor.instances.lifecycle import InstanceState, Trigger, advance
@@ -25,54 +23,6 @@ _TRIES = 3
 _WATCH = 15.0
 # An engine notices that its client left after its current batch.
 NOTICES = 0.7
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSpec:
-    """A model and its engine's manners.
-
-    Attributes:
-        size: bytes that are predicted.
-        load: seconds of a load, give or take a half.
-        lies: bytes that it holds beyond the prediction once it is ready.
-        leaks: bytes that each request leaves behind; gone with the process.
-        lags: seconds after the process's end until its bytes are free.
-        crashes: share of requests that end the engine; ``fails``: of loads that crash; ``hangs``: of loads that
-            never end by themselves.
-    """
-
-    name: str
-    size: int
-    slots: int = 2
-    load: float = 8.0
-    lies: int = 0
-    leaks: int = 0
-    lags: float = 0.0
-    crashes: float = 0.0
-    fails: float = 0.0
-    hangs: float = 0.0
-    pinned: bool = False
-    keep_alive: float | None = None
-
-
-def entry_of(spec: ModelSpec) -> ModelEntry:
-    """The catalog's entry."""
-    return ModelEntry(
-        id=spec.name,
-        engine=EngineKind.LLAMA_CPP,
-        files=(Path(f"/models/{spec.name}.gguf"),),
-        aliases=(),
-        serves=frozenset({Capability.CHAT}),
-        settings=LlamaCppSettings(),
-        defaults=LlamaCppSettings(),
-        metadata=None,
-        broken=None,
-        build=None,
-        keep_alive=spec.keep_alive,
-        pinned=spec.pinned,
-        preload=False,
-        allow_paging=False,
-    )
 
 
 class Owner(Protocol):
@@ -432,28 +382,3 @@ class SimulatedFleet:
     def adapter(self, _entry: ModelEntry) -> EngineAdapter:
         """The same for all."""
         return cast("EngineAdapter", SimulatedAdapter())
-
-
-def plan_of(spec: ModelSpec, memory: Mapping[str, Any], *, fits: bool) -> LaunchPlan:
-    """A plan with nothing in it but its memory."""
-    return replace(_EMPTY, model_id=spec.name, memory=memory, fits=fits)
-
-
-_EMPTY = LaunchPlan(
-    model_id="",
-    engine=EngineKind.LLAMA_CPP,
-    build="b",
-    fingerprint="f",
-    executable=Path("/x"),
-    argv=(),
-    env={},
-    threads=1,
-    threads_batch=1,
-    n_gpu_layers=None,
-    ctx_size=1,
-    slots=1,
-    cache_type=None,
-    memory={},
-    fits=True,
-    rationale=(),
-)

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import anyio
 
-from bench.simulation.engines import EngineWorld, ModelSpec, SimulatedFleet, plan_of
+from bench.simulation.engines import EngineWorld, SimulatedFleet
+from bench.simulation.models import ModelSpec, plan_of
 from engines.contract import Choice, LaunchPlan, MemoryEstimate
 from supervisor.broker.ledger import Ledger
 from supervisor.broker.ports import Options

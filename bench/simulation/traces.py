@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.simulation.engines import ModelSpec
+from bench.simulation.models import ModelSpec
 from supervisor.host.pools import HOST_POOL
 
 GPU = "gpu-0"

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bench.simulation.engines import ModelSpec
 from bench.simulation.invariants import BrokenInvariantError
+from bench.simulation.models import ModelSpec
 from bench.simulation.planner import SimulatedPlanner
 from bench.simulation.run import simulate
 from bench.simulation.traces import ALTERNATING, GPU, GREEDY, MIXED, PRESSURE, TRACES, CallerSpec, Trace
