@@ -23,7 +23,11 @@ PATIENT = {"liveness": {"failures": 30}}
 
 def config_for(engine: DemoEngine, model: Path, **launch: Any) -> dict[str, Any]:
     """A config with the demo model as ``smol``, which chats and embeds, and as ``chat``, which only chats."""
-    shared: Mapping[str, Any] = {"file": str(model), "launch": {"ctx_size": 2048, **LAUNCH, **launch}}
+    shared: Mapping[str, Any] = {
+        "file": str(model),
+        "keep_alive": "never",  # one that came back would count as left behind by the test that asked for it
+        "launch": {"ctx_size": 2048, **LAUNCH, **launch},
+    }
     models = {
         "smol": {**shared, "serves": ["chat", "embeddings"]},
         "chat": {**shared, "serves": ["chat"]},

@@ -41,7 +41,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """The daemon, with the models of ``FAULTS``."""
     folder = tmp_path_factory.mktemp("wire")
     files = {name: tiny_model(folder, f"{name}.gguf", **faults) for name, faults in FAULTS.items()}
-    models = {name: {"file": str(path), **MODELS.get(name, {})} for name, path in files.items()}
+    # For ever: one that went idle and came back would count as left behind by the test that asked for it.
+    models = {name: {"file": str(path), "keep_alive": "never", **MODELS.get(name, {})} for name, path in files.items()}
     supervision = {
         "restart": {"initial": "50ms", "budget": 1, "max": "50ms"},
         "stop": {"grace": "1s"},
