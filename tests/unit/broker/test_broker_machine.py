@@ -7,6 +7,7 @@ import contextlib
 import random
 from itertools import count
 
+import pytest
 import sniffio
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -120,7 +121,7 @@ class BrokerMachine(RuleBasedStateMachine):
             sniffio.current_async_library_cvar.reset(self.token)
 
 
-TestBrokerMachine = BrokerMachine.TestCase
+TestBrokerMachine = pytest.mark.slow(BrokerMachine.TestCase)
 TestBrokerMachine.settings = settings(
     max_examples=10, stateful_step_count=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
