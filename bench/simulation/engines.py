@@ -190,7 +190,8 @@ class SimulatedInstance:
         """Stop it."""
         if self.state is _S.STOPPED:
             return
-        self._world.asked_to_stop(self, reason)
+        if not self._stop:
+            self._world.asked_to_stop(self, reason)
         self._wanted, self._stop, self.stop_reason = False, True, reason
         self._world.soon(self._obey)
 

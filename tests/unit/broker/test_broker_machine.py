@@ -7,7 +7,6 @@ import contextlib
 import random
 from itertools import count
 
-import pytest
 import sniffio
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -76,7 +75,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @rule(size=st.sampled_from([0, 20, 50, 90]))
     def outside(self, size: int) -> None:
         """Others take of the pool, or give back."""
-        self.simulation.set_outside(size)
+        self.loop.call_soon(self.simulation.set_outside, size)
         self.sleep(0.0)
 
     @rule(model=MODELS)
@@ -88,13 +87,14 @@ class BrokerMachine(RuleBasedStateMachine):
                 await self.simulation.broker.load(self.simulation.fleet.instances[model].entry)
 
         self.simulation.invariants.alive.add(f"load {model}")
+        self.simulation.invariants.touched[model] = self.loop.time() + 1.0
         self.tasks.append(self.loop.create_task(loading()))
         self.sleep(0.0)
 
     @rule(model=MODELS)
     def unload(self, model: str) -> None:
         """By hand."""
-        self.simulation.broker.unload(self.simulation.fleet.instances[model])
+        self.loop.call_soon(self.simulation.broker.unload, self.simulation.fleet.instances[model])
         self.sleep(0.0)
 
     @invariant()
@@ -107,7 +107,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Whoever waits is leased or refused in the end; then nothing of a request is left."""
         try:
-            self.simulation.set_outside(0)
+            self.outside(0)
             self.sleep(400.0)
             self.holds()
             assert self.simulation.broker.queue_view() == []
@@ -121,7 +121,7 @@ class BrokerMachine(RuleBasedStateMachine):
             sniffio.current_async_library_cvar.reset(self.token)
 
 
-TestBrokerMachine = pytest.mark.slow(BrokerMachine.TestCase)
+TestBrokerMachine = BrokerMachine.TestCase
 TestBrokerMachine.settings = settings(
-    max_examples=10, stateful_step_count=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=20, stateful_step_count=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
