@@ -162,7 +162,8 @@ def small_cgroup() -> Iterator[Path]:
 def test_the_kernels_kill_for_memory_is_told_from_any_other(tmp_path: Path) -> None:
     """In a cgroup that is too small the exit blames memory, by the cgroup's counter; a SIGKILL by hand does not."""
     with small_cgroup() as cgroup:
-        build = script(fake_build(tmp_path), f"echo $$ > {cgroup}/cgroup.procs")
+        # Long enough in it to be looked at, as a load of real weights is.
+        build = script(fake_build(tmp_path), f"echo $$ > {cgroup}/cgroup.procs; sleep 3")
         models: dict[str, dict[str, Any]] = {"small": {}, "large": {"memory_mib": 300}}
         supervision = {**SUPERVISION, "restart": {"initial": "50ms", "max": "50ms", "budget": 1}}
         with chaos(tmp_path, build, models, supervision=supervision) as daemon:

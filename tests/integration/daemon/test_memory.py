@@ -53,6 +53,8 @@ def _planned(folder: Path, rows: list[str], policy: str) -> tuple[int, Any, list
     (folder / "state" / "builds.json").unlink(missing_ok=True)
     with running_daemon_sync(folder, config) as daemon:
         status, plan = ask(daemon, "GET", "/admin/v1/plan?model=a")
+        if not rows:
+            daemon.wait_for_event("device_lost")
         return status, plan, list(daemon.records)
 
 
