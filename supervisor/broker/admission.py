@@ -19,6 +19,7 @@ from supervisor.broker.ledger import Claim, Ledger
 from supervisor.broker.room import Room, without
 from supervisor.broker.tickets import Denial, Ticket
 from supervisor.config.schema import EvictionConfig
+from supervisor.units import format_size
 
 # Nobody knows how long a request of a new model takes; the account is corrected when it ends.
 DEFAULT_SERVICE = 1.0
@@ -373,4 +374,4 @@ class _Pass:
             self._looks.extend(at for at in later if at > now)
             models = {r.instance: r.model for r in residents}
             for name in victims.instances if victims else ():
-                self._goes(name, Evict(models[name], f"{over.pool} is over-committed by {over.by} bytes"))
+                self._goes(name, Evict(models[name], f"{over.pool} is over-committed by {format_size(over.by)}"))
