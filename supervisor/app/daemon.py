@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import signal
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -25,6 +24,7 @@ from engines.registry import ADAPTERS, adapter_for
 from supervisor.app.canaries import canary_watch
 from supervisor.app.cpus import cpu_watch
 from supervisor.app.knowledge import Knowledge
+from supervisor.app.options import DaemonOptions
 from supervisor.app.pressure import pressure_watch
 from supervisor.broker.admission import Policy
 from supervisor.broker.broker import Broker
@@ -39,7 +39,6 @@ from supervisor.config.schema import Config
 from supervisor.config.watch import ConfigWatch, load_watchfiles
 from supervisor.errors import SupervisorError
 from supervisor.events import DaemonListening, DaemonStopping, EventBus, InternalError
-from supervisor.gateway.address import OpenAddress
 from supervisor.gateway.build_control import BuildControl
 from supervisor.gateway.certificate import Certificate, CertificateFiles
 from supervisor.gateway.doorkeeper import Doorkeeper, read_access
@@ -65,36 +64,8 @@ from supervisor.reloading import Reloader, why_relaunch
 from supervisor.storage import make_private_folder
 from supervisor.telemetry.event_stream import EventStream
 from supervisor.telemetry.journal import Journal
-from supervisor.telemetry.logging import JsonLines, log_events
+from supervisor.telemetry.logging import log_events
 from supervisor.telemetry.metrics import Metrics
-from supervisor.telemetry.redaction import Redactor
-
-if TYPE_CHECKING:
-    from structlog.typing import FilteringBoundLogger
-
-OnListening = Callable[[Mapping[str, Any]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class DaemonOptions:
-    """What the command line gives the daemon.
-
-    Attributes:
-        redactor: learns each launch's key, so that no log shows it.
-        env: the process's environment.
-        on_listening: called once with a status when builds and models are known.
-        lines: writes events where the logger need not.
-        address: the lock and the socket, opened before all this was imported; closed by who opened it.
-        read: reads the config again for a reload; None: there is nothing to read.
-    """
-
-    logger: FilteringBoundLogger
-    redactor: Redactor
-    env: Mapping[str, str]
-    address: OpenAddress
-    on_listening: OnListening | None = None
-    read: Callable[[], LoadedConfig] | None = None
-    lines: JsonLines | None = None
 
 
 async def run_daemon(loaded: LoadedConfig, *, options: DaemonOptions) -> int:
