@@ -267,7 +267,11 @@ class RequestDenied(Event):
 
 @dataclass(frozen=True, slots=True)
 class RequestFinished(Event):
-    """An HTTP request ended. ``outcome``: ``ok``, ``error``, ``client_left`` or ``upstream_died``."""
+    """An HTTP request ended. ``outcome``: ``ok``, ``error``, ``client_left`` or ``upstream_died``.
+
+    Of what an engine wrote, where it wrote: tokens as it counted them, seconds from the request's arrival to the first,
+    and the mean between two.
+    """
 
     request_id: str
     method: str
@@ -278,6 +282,11 @@ class RequestFinished(Event):
     outcome: str
     seconds: float
     first_byte_seconds: float | None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    generated_tokens: int | None = None
+    first_token_seconds: float | None = None
+    token_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

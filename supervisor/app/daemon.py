@@ -25,6 +25,7 @@ from supervisor.app.canaries import canary_watch
 from supervisor.app.cpus import cpu_watch
 from supervisor.app.knowledge import Knowledge
 from supervisor.app.options import DaemonOptions
+from supervisor.app.page import Vitals
 from supervisor.app.pressure import pressure_watch
 from supervisor.broker.admission import Policy
 from supervisor.broker.broker import Broker
@@ -66,6 +67,7 @@ from supervisor.telemetry.event_stream import EventStream
 from supervisor.telemetry.journal import Journal
 from supervisor.telemetry.logging import log_events
 from supervisor.telemetry.metrics import Metrics
+from supervisor.telemetry.sentences import news
 
 
 async def run_daemon(loaded: LoadedConfig, *, options: DaemonOptions) -> int:
@@ -125,8 +127,15 @@ class Daemon:
             self._knowledge, self._fleet, self._broker, self._instance_tools, config.runtime_dir, self._bus
         )
         self._builds = BuildControl(self._shelf, self._knowledge.book, self._clock, self._builds_changed)
+        self._vitals = Vitals(self._knowledge, self._fleet, self._broker, self._clock, self._bus)
         self._status = StatusDocument(
-            supervisor.__version__, self._clock, self._fleet, self._broker, self._builds.rows, lambda: self._address
+            supervisor.__version__,
+            self._clock,
+            self._fleet,
+            self._broker,
+            self._builds.rows,
+            lambda: self._address,
+            self._vitals.document,
         )
         self._control = ModelControl(self._router, self._fleet, self._status, self._broker)
         tls = self._certificate.context if self._certificate is not None else None
@@ -171,6 +180,7 @@ class Daemon:
         await tasks.start(self._canaries.run)
         await tasks.start(cpu_watch(self._knowledge, self._fleet, self._broker, self._bus).run)
         await tasks.start(pressure_watch(self._knowledge, self._fleet, self._broker, self._clock, self._bus).run)
+        await tasks.start(self._vitals.pulse.run)
         host, port = await tasks.start(self._listener.run)
         scheme = "http"
         if self._certificate is not None:
@@ -280,6 +290,9 @@ class Daemon:
             metrics=Metrics(self._bus, supervisor.__version__).render,
             events=EventStream(self._bus, clean=self._options.redactor.clean).frames,
             door=self._door,
+            news=EventStream(self._bus, clean=self._options.redactor.clean, pick=news, most=200).frames,
+            history=self._vitals.pulse.document,
+            meter=self._vitals.meter,
         )
         config = self._reloader.config
         settings = GatewaySettings(
@@ -287,6 +300,7 @@ class Daemon:
             watchdogs=lambda: RequestLimits.of(self._reloader.config.supervision),
             early_header=config.broker.queue.early_header,
             responses=config.state_dir / "responses.sqlite",
+            logs=config.state_dir / FOLDER_NAME,
         )
         return build_app(ports, settings, self._gate, self._clock, self._bus)
 

@@ -47,12 +47,13 @@ class MemoryBook:
         self.ledger = Ledger()
         self._bus = bus
         self._told: dict[str, int] = {}
-        self._why: dict[str, str] = {}
+        self._rooms: dict[str, PoolRoom] = {}
 
     def use(self, rooms: Iterable[PoolRoom]) -> None:
         """Promise by these rooms from now on: budgets with nothing of ours taken off."""
+        rooms = tuple(rooms)
         pools = {room.pool: Pool(room.budget) for room in rooms}
-        self._why.update({room.pool: room.why for room in rooms})
+        self._rooms.update({room.pool: room for room in rooms})
         self.ledger = self.ledger.with_pools(pools or self.ledger.pools)
         self._tell_over_commits()
 
@@ -121,12 +122,15 @@ class MemoryBook:
 
     def _pool_document(self, name: str, pool: Pool) -> dict[str, Any]:
         gives_back = dict(self.ledger.holders(name))
+        room = self._rooms.get(name)
         return {
             "budget": pool.budget,
             "reserved": self.ledger.reserved(name),
             "foreign": pool.foreign,
             "free": self.ledger.free(name),
-            "why": self._why.get(name),
+            "total": room.total if room else None,
+            "devices": list(room.devices) if room else [],
+            "why": room.why if room else None,
             "entries": [
                 {
                     "instance": entry.instance,

@@ -14,6 +14,7 @@ from supervisor.gateway.client_stream import ClientStream
 from supervisor.gateway.exchange import exchange_of
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.ports import ModelControl
+from supervisor.gateway.sse_id import last_seen
 
 _BEGUN = b": connected\n\n"
 
@@ -62,7 +63,7 @@ class AdminApi:
         """
         client = ClientStream(request, exchange_of(request))
         await client.send(_BEGUN)
-        async with aclosing(self._events(_after(request))) as frames:
+        async with aclosing(self._events(last_seen(request))) as frames:
             async for frame in frames:
                 await client.send(frame)
         return await client.finish()
@@ -97,14 +98,6 @@ class AdminApi:
     async def unpin(self, request: web.Request) -> web.Response:
         """``POST /admin/v1/models/{id}/unpin``: its engine may be evicted."""
         return _json(await self._control.pin(request.match_info["id"], on=False))
-
-
-def _after(request: web.Request) -> int | None:
-    """The last id that the client saw; an id that is none of ours counts as none seen."""
-    said = request.headers.get("Last-Event-ID") or request.query.get("after")
-    if said is None:
-        return None
-    return int(said) if said.isascii() and said.isdigit() and len(said) <= 18 else 0  # noqa: PLR2004  fits 64 bits
 
 
 def _json(value: Any) -> web.Response:

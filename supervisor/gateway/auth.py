@@ -17,6 +17,8 @@ class Need(Enum):
 
     NOTHING = auto()
     """Served without a token."""
+    PAGE = auto()
+    """Served without a token to whom names the host rightly: the page's files, by which a token is entered."""
     CALLER = auto()
     """A token, of whatever role."""
     USE = auto()
@@ -29,11 +31,11 @@ class Need(Enum):
 _EXACTLY = {
     "/healthz": Need.NOTHING,
     "/readyz": Need.NOTHING,
-    "/": Need.CALLER,
+    "/": Need.PAGE,
     "/openapi.json": Need.CALLER,
     "/metrics": Need.NUMBERS,
 }
-_BELOW = {"/v1/": Need.USE, "/api/": Need.USE, "/upstream/": Need.USE}
+_BELOW = {"/status_page/": Need.PAGE, "/v1/": Need.USE, "/api/": Need.USE, "/upstream/": Need.USE}
 
 
 def need_of(route: str | None) -> Need:

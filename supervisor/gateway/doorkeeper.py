@@ -88,6 +88,8 @@ class Doorkeeper:
         refusal = refusal or cross_origin(access.site, request.method, request.headers)
         if refusal is not None:
             raise refusal
+        if need is Need.PAGE:
+            return Caller(self.address(request))
         if not access.credentials:
             return anyone(self.address(request))
         caller = await self._known(request, access)

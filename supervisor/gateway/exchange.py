@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import traceback
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from aiohttp import web
 
@@ -14,8 +14,10 @@ from supervisor.errors import SupervisorError
 from supervisor.events import EventBus, InternalError, RequestFinished
 from supervisor.gateway.caller import Caller
 from supervisor.gateway.errors import internal_error
+from supervisor.gateway.measure import Measure
 from supervisor.gateway.ports import Lease
 from supervisor.gateway.standing import Standing
+from supervisor.gateway.token_meter import TokenMeter
 
 # As nginx logs it: the client closed before there was an answer. Never sent.
 CLIENT_LEFT_STATUS = 499
@@ -48,6 +50,7 @@ class Exchange:
         "_bus",
         "_clock",
         "_first_byte",
+        "_measure",
         "_started",
         "caller",
         "headers",
@@ -63,6 +66,7 @@ class Exchange:
         self._bus = bus
         self._started = clock.monotonic()
         self._first_byte: float | None = None
+        self._measure: Measure | None = None
         self.request_id = request_id
         self.caller = caller
         self.standing = Standing(caller.name, weight=caller.weight)
@@ -82,6 +86,11 @@ class Exchange:
             self.headers["x-enginehouse-load-owner"] = "self" if lease.load_owner else "other"
         if launch.plan.degraded:
             self.headers["x-enginehouse-degraded"] = ",".join(launch.plan.degraded)
+
+    def measure(self, model: str, meter: TokenMeter) -> Measure:
+        """A new measure of what an engine writes for this request; the last one is told."""
+        self._measure = Measure(model, self._started, self._clock, meter)
+        return self._measure
 
     @property
     def has_content(self) -> bool:
@@ -111,6 +120,7 @@ class Exchange:
     def finished(self, request: web.Request, status: int) -> None:
         """Publish the event that tells the whole of it."""
         first = None if self._first_byte is None else self._first_byte - self._started
+        worked = None if self._measure is None else self._measure.result()
         self._bus.publish(
             RequestFinished(
                 request_id=self.request_id,
@@ -122,6 +132,7 @@ class Exchange:
                 outcome=self.outcome,
                 seconds=self._clock.monotonic() - self._started,
                 first_byte_seconds=first,
+                **(asdict(worked) if worked is not None else {}),
             )
         )
 

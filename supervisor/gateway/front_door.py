@@ -19,7 +19,7 @@ from supervisor.gateway.standing import standing_of
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 # Asked every few seconds by machines: their ends are no news.
-_QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/admin/v1/events"})
+_QUIET = frozenset({"/", "/healthz", "/readyz", "/metrics", "/admin/v1/events", "/admin/v1/live"})
 # ... but who was turned away is.
 _REFUSED = frozenset({401, 403})
 

@@ -7,19 +7,7 @@ from collections.abc import Awaitable, Callable
 import orjson
 from aiohttp import web
 
-import supervisor
 from supervisor.gateway.gate import Gate
-
-_HINT = {
-    "name": "enginehouse",
-    "version": supervisor.__version__,
-    "openai_base_url": "/v1",
-    "models": "/v1/models",
-    "status": "/admin/v1/status",
-    "events": "/admin/v1/events",
-    "health": ["/healthz", "/readyz"],
-    "metrics": "/metrics",
-}
 
 
 class HealthApi:
@@ -38,15 +26,10 @@ class HealthApi:
     def routes(self) -> list[web.RouteDef]:
         """What to mount."""
         return [
-            web.get("/", self.hint),
             web.get("/healthz", self.alive),
             web.get("/readyz", self.ready),
             web.get("/metrics", self.metrics),
         ]
-
-    async def hint(self, _request: web.Request) -> web.Response:
-        """``GET /``: where things are."""
-        return web.Response(body=orjson.dumps(_HINT, option=orjson.OPT_INDENT_2), content_type="application/json")
 
     async def alive(self, _request: web.Request) -> web.Response:
         """``GET /healthz``: 200 as long as the loop runs."""

@@ -12,6 +12,7 @@ from engines.contract import Capability, Endpoint, EngineKind, LaunchPlan, Launc
 from supervisor.broker.lease import LeaseRequest
 from supervisor.gateway.doorkeeper import Doorkeeper
 from supervisor.gateway.request_limits import RequestLimits
+from supervisor.gateway.token_meter import TokenMeter
 from supervisor.models.catalog import ModelEntry
 
 
@@ -258,6 +259,9 @@ class Ports:
         metrics: the body and the content type of ``/metrics``.
         events: frames of the event stream after an id; None: only new ones.
         door: who asks, and whether they may.
+        news: as ``events``, only what the status page tells, each with its sentence.
+        history: the last hour in figures.
+        meter: counts what engines write.
     """
 
     router: Router
@@ -275,6 +279,9 @@ class Ports:
     metrics: Callable[[], Awaitable[tuple[bytes, str]]]
     events: Callable[[int | None], AsyncGenerator[bytes, None]]
     door: Doorkeeper
+    news: Callable[[int | None], AsyncGenerator[bytes, None]]
+    history: Callable[[], dict[str, Any]]
+    meter: TokenMeter
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +294,7 @@ class GatewaySettings:
         early_header: a streamed request that waits longer hears that it waits.
         waiting_interval: from then on so often.
         responses: the database of responses; None: in memory.
+        logs: the folder of engines' logs; None: none are kept.
     """
 
     body_limit: int = 32 * 2**20
@@ -294,3 +302,4 @@ class GatewaySettings:
     early_header: float = 10.0
     waiting_interval: float = 10.0
     responses: Path | None = None
+    logs: Path | None = None

@@ -16,10 +16,12 @@ from supervisor.errors import UpstreamError
 from supervisor.gateway.asking import Asking, Question, Read, Reading, lease_request
 from supervisor.gateway.client_stream import ClientStream
 from supervisor.gateway.exchange import Exchange
+from supervisor.gateway.measure import Measure
 from supervisor.gateway.media import refuse_unread_media
 from supervisor.gateway.ports import GatewaySettings, Generation
 from supervisor.gateway.prompt_size import estimate_tokens
 from supervisor.gateway.request_body import encode, side_by_side
+from supervisor.gateway.token_meter import TokenMeter
 from supervisor.gateway.translate.fold import Fold
 from supervisor.gateway.translate.passing import PassThrough
 from supervisor.gateway.translate.sse import DONE, data_of, error_of
@@ -49,8 +51,13 @@ class Relay:
     """
 
     def __init__(
-        self, asking: Asking, generation: Callable[[EngineKind], Generation], settings: GatewaySettings
+        self,
+        asking: Asking,
+        generation: Callable[[EngineKind], Generation],
+        settings: GatewaySettings,
+        meter: TokenMeter,
     ) -> None:
+        self._meter = meter
         self._asking = asking
         self._generation = generation
         self._settings = settings
@@ -66,7 +73,7 @@ class Relay:
                 keep_progress=bool(call.body.get("return_progress")),
                 side_by_side=side_by_side(call.body),
             )
-            await _pass_on(reading, plain, wrap, client)
+            await _pass_on(reading, plain, wrap, client, call.exchange.measure(call.entry.id, self._meter))
 
         async with client.told_to_wait(settings.early_header, settings.waiting_interval):
             await self._ask(call, adapter.prepare_generation(call.body), read)
@@ -79,7 +86,7 @@ class Relay:
 
         async def read(reading: Reading) -> dict[str, Any]:
             fold = Fold(kind, adapter.answer_prefix(call.body))
-            await _fold_up(reading, fold, adapter.is_progress)
+            await _fold_up(reading, fold, adapter.is_progress, call.exchange.measure(call.entry.id, self._meter))
             with understood(reading.model):
                 return fold.result()
 
@@ -104,7 +111,9 @@ class Relay:
         return await self._asking.ask(Question(call.exchange, request, post, tokens), read)
 
 
-async def _pass_on(reading: Reading, plain: PassThrough, wrap: Wrap | None, client: ClientStream) -> None:
+async def _pass_on(
+    reading: Reading, plain: PassThrough, wrap: Wrap | None, client: ClientStream, measure: Measure
+) -> None:
     """From the engine to the client, until the engine has said all."""
     upstream, watchdog = reading.upstream, reading.watchdog
     passing: Picker = plain if wrap is None else wrap(plain)
@@ -115,6 +124,8 @@ async def _pass_on(reading: Reading, plain: PassThrough, wrap: Wrap | None, clie
         watchdog.heard()
         ready = passing.pick(frames)
         watchdog.content = plain.content
+        if plain.content:
+            measure.heard(frames)
         if passing.done:
             upstream.finish()
         if ready:
@@ -125,7 +136,7 @@ async def _pass_on(reading: Reading, plain: PassThrough, wrap: Wrap | None, clie
             raise refusal(passing.error, reading.model)
 
 
-async def _fold_up(reading: Reading, fold: Fold, is_progress: Callable[[bytes], bool]) -> None:
+async def _fold_up(reading: Reading, fold: Fold, is_progress: Callable[[bytes], bool], measure: Measure) -> None:
     """From the engine into ``fold``, until the engine has said all."""
     upstream, watchdog = reading.upstream, reading.watchdog
     while not upstream.complete:
@@ -144,6 +155,8 @@ async def _fold_up(reading: Reading, fold: Fold, is_progress: Callable[[bytes], 
             if data is not None and not is_progress(data):
                 watchdog.content = True
                 _feed(fold, data, reading.model)
+        if watchdog.content:
+            measure.heard(frames)
 
 
 def _document(body: bytes, model: str) -> dict[str, Any]:

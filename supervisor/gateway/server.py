@@ -23,6 +23,8 @@ from supervisor.gateway.conversation import Conversation
 from supervisor.gateway.front_door import front_door
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.health_api import HealthApi
+from supervisor.gateway.live_api import LiveApi
+from supervisor.gateway.logs_api import LogsApi
 from supervisor.gateway.models_api import ModelsApi
 from supervisor.gateway.ollama_api import OllamaApi
 from supervisor.gateway.ollama_listings import Listings
@@ -34,6 +36,7 @@ from supervisor.gateway.requests_api import RequestsApi
 from supervisor.gateway.response_store import ResponseStore
 from supervisor.gateway.responses_api import ResponsesApi
 from supervisor.gateway.side_calls import SideCalls
+from supervisor.gateway.status_page.page import StatusPage
 from supervisor.gateway.upstream_api import UpstreamApi
 
 # Longer than what load balancers and SDK pools keep a connection for, so that they are the ones who close it.
@@ -52,7 +55,7 @@ def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock,
         client_max_size=settings.body_limit,
     )
     asking = Asking(ports.leases, ports.crashes, settings.watchdogs)
-    relay = Relay(asking, ports.generation, settings)
+    relay = Relay(asking, ports.generation, settings, ports.meter)
     chats = Chats(ports.router, relay, gate, settings.body_limit)
     side = SideCalls(asking, ports.leases, ports.generation, settings)
     store = ResponseStore(settings.responses, clock.wall)
@@ -67,6 +70,9 @@ def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock,
             *ModelsApi(ports.models, ports.router.ready).routes(),
             *AdminApi(ports.status, ports.events, ports.control, ports.reload, ports.plan, gate).routes(),
             *BuildsApi(ports.builds).routes(),
+            *LiveApi(ports.status, ports.models, ports.history, ports.news).routes(),
+            *LogsApi(settings.logs).routes(),
+            *StatusPage().routes(),
             *RequestsApi(ports.explain).routes(),
             *OpenApi().routes(),
             *HealthApi(ports.readiness, ports.metrics, gate).routes(),

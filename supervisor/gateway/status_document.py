@@ -68,7 +68,9 @@ class StatusDocument:
         broker: Broker,
         builds: Callable[[], list[dict[str, Any]]],
         address: Callable[[], str | None],
+        more: Callable[[], dict[str, Any]] = dict,
     ) -> None:
+        self._more = more
         self._version = version
         self._clock = clock
         self._began = clock.monotonic()
@@ -89,6 +91,7 @@ class StatusDocument:
             "ledger": self._broker.memory.document(),
             "queue": {"waiting": len(tickets), "tickets": tickets},
             "peers": [],
+            **self._more(),
         }
 
     def instance(self, instance: Instance) -> dict[str, Any]:

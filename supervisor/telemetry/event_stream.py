@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
 import anyio
 
-from supervisor.events import EventBus, Record
+from supervisor.events import Event, EventBus, Record
 from supervisor.telemetry.encoding import to_json
 
 _HEARTBEAT = b": heartbeat\n\n"
@@ -22,6 +22,8 @@ class EventStream:
         max_pending: records that may wait for one reader; one more, and it is dropped.
         heartbeat_seconds: a comment is sent after so long without an event, so that both ends notice a dead line.
         clean: applied to each event's facts before they leave (see ``Redactor.clean``).
+        pick: what a frame says beside the event's own facts; None leaves the event out.
+        most: kept records that a reader gets at first; None: all.
     """
 
     def __init__(
@@ -30,11 +32,15 @@ class EventStream:
         max_pending: int = 1024,
         heartbeat_seconds: float = 15.0,
         clean: Callable[[Any], Any] = lambda facts: facts,
+        pick: Callable[[Event], Mapping[str, Any] | None] = lambda _event: {},
+        most: int | None = None,
     ) -> None:
         self._bus = bus
         self._max_pending = max_pending
         self._heartbeat_seconds = heartbeat_seconds
         self._clean = clean
+        self._pick = pick
+        self._most = most
 
     async def frames(self, after: int | None) -> AsyncGenerator[bytes, None]:
         r"""SSE frames ``id: N\nevent: name\ndata: {json}\n\n``, until the reader leaves.
@@ -56,7 +62,8 @@ class EventStream:
                 yield frame
             while True:
                 while inbox.records:
-                    yield self._frame(inbox.records.popleft())
+                    if frame := self._frame(inbox.records.popleft()):
+                        yield frame
                 if inbox.overflowed:
                     yield _overflow(self._max_pending)
                     return
@@ -71,14 +78,19 @@ class EventStream:
         kept = self._bus.since(0)
         if kept and after > kept[-1].number:
             after = 0
-        frames = [self._frame(record) for record in kept if record.number > after]
+        frames = [frame for record in kept if record.number > after and (frame := self._frame(record))]
+        if self._most is not None:
+            frames = frames[-self._most :]
         if kept and 0 < after < kept[0].number - 1:
             frames.insert(0, _frame("missed", {"after": after, "before": kept[0].number}))
         return frames
 
     def _frame(self, record: Record) -> bytes:
         event = record.event
-        facts = self._clean(event.facts())
+        more = self._pick(event)
+        if more is None:
+            return b""
+        facts = self._clean({**event.facts(), **more})
         return b"id: %d\n" % record.number + _frame(event.name(), {"at": record.at, "level": event.level, **facts})
 
 

@@ -28,6 +28,7 @@ from supervisor.gateway.gate import Gate
 from supervisor.gateway.ports import GatewaySettings, ModelCard, Ports
 from supervisor.gateway.server import Listener, build_app
 from supervisor.gateway.site import Site
+from supervisor.gateway.token_meter import TokenMeter
 from supervisor.models.catalog import ModelEntry
 from supervisor.telemetry.journal import Journal
 from tests.fakes.generation import FakeGeneration
@@ -348,6 +349,9 @@ async def running_gateway(
             metrics=_metrics,
             events=events.frames,
             door=door,
+            news=events.frames,
+            history=lambda: {"at": []},
+            meter=TokenMeter(),
         )
         app = build_app(ports, replace(GatewaySettings(), **settings), gate, clock, bus)
         tasks = await stack.enter_async_context(anyio.create_task_group())

@@ -14,7 +14,8 @@ from supervisor.gateway.caller import Caller, anyone
     [
         ("/healthz", Need.NOTHING),
         ("/readyz", Need.NOTHING),
-        ("/", Need.CALLER),
+        ("/", Need.PAGE),
+        ("/status_page/{file}", Need.PAGE),
         ("/metrics", Need.NUMBERS),
         ("/v1/models", Need.USE),
         ("/v1/models/{id}", Need.USE),
@@ -38,7 +39,7 @@ def test_a_caller_has_the_roles_that_are_listed(roles: tuple[Role, ...], limited
     """No role holds another one. The numbers name every model, so one who may not see all of them must be admin."""
     caller = Caller("c", frozenset(roles), models=frozenset({"m"}) if limited else None)
     allowed = {need for need in Need if missing_right(need, caller) is None}
-    expected = {Need.NOTHING, Need.CALLER}
+    expected = {Need.NOTHING, Need.PAGE, Need.CALLER}
     expected |= {Need.USE} if "use" in roles else set()
     expected |= {Need.ADMIN} if "admin" in roles else set()
     expected |= {Need.NUMBERS} if "admin" in roles or not limited else set()

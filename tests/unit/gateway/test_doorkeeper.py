@@ -70,7 +70,9 @@ async def chat(gateway: RunningGateway, headers: Mapping[str, str] = NONE, **bod
 REQUESTS: list[tuple[str, str, object, set[str]]] = [
     ("GET", "/healthz", None, {"", "wrong", "user", "admin", "both", "limited"}),
     ("GET", "/readyz", None, {"", "wrong", "user", "admin", "both", "limited"}),
-    ("GET", "/", None, {"user", "admin", "both", "limited"}),
+    ("GET", "/", None, {"", "wrong", "user", "admin", "both", "limited"}),
+    ("GET", "/status_page/app.js", None, {"", "wrong", "user", "admin", "both", "limited"}),
+    ("GET", "/admin/v1/history", None, {"admin", "both"}),
     ("GET", "/metrics", None, {"user", "admin", "both"}),
     ("GET", "/v1/models", None, {"user", "both", "limited"}),
     ("POST", "/v1/chat/completions", SAY_HI, {"user", "both", "limited"}),

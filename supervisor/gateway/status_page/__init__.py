@@ -1,0 +1,1 @@
+"""The status page: its files, and the routes that give them out."""

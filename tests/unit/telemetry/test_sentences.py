@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from string import Formatter
+
+import pytest
+
+import supervisor
+from supervisor.event_bus import Event
+from supervisor.events import LaunchStarted, PlanMade, RequestFinished
+from supervisor.memory_events import Evicted, OverCommitted
+from supervisor.telemetry.sentences import SENTENCES, news, sentence
+
+
+def every_event() -> list[type[Event]]:
+    """All kinds of events that there are, wherever their room is."""
+    for module in pkgutil.walk_packages(supervisor.__path__, "supervisor."):
+        if "event" in module.name.rpartition(".")[2] or "log_" in module.name:
+            importlib.import_module(module.name)
+    return sorted(
+        (kind for kind in _below(Event) if kind.__module__.startswith("supervisor.")), key=lambda k: k.__name__
+    )
+
+
+def _below(kind: type[Event]) -> list[type[Event]]:
+    return [kind for one in kind.__subclasses__() for kind in (one, *_below(one))]
+
+
+@pytest.mark.parametrize("kind", every_event(), ids=lambda kind: kind.__name__)
+def test_every_event_that_the_page_tells_has_a_sentence(kind: type[Event]) -> None:
+    """An event without one would stand there by its bare name; one that names a fact it lacks would say 'unknown'."""
+    if kind.level == "debug" and kind.name() not in SENTENCES:
+        return
+    form = SENTENCES[kind.name()]
+    named = {field for _, field, _, _ in Formatter().parse(form) if field}
+    assert named <= set(kind.__dataclass_fields__), kind
+
+
+def test_a_sentence_is_written_for_people() -> None:
+    """Sizes and durations have units, what is not known says so, and it ends as a sentence does."""
+    over = OverCommitted(pool="host", budget_bytes=2**30, reserved_bytes=3 * 2**29, over_bytes=2**29)
+    assert sentence(over.name(), over.facts()) == (
+        "host has promised 512.0 MiB too much: 1.5 GiB of 1.0 GiB. Idle engines go."
+    )
+    gone = Evicted("a-1", "a", None, "idle for 5s", drained=False)
+    assert sentence(gone.name(), gone.facts()) == "a is stopped to make room for others: idle for 5s."
+
+
+def test_braces_in_facts_are_text() -> None:
+    """A model may be called anything, and its name is no form."""
+    gone = Evicted("x", "{why.__class__}", "{0}", "{instance}", drained=False)
+    assert sentence(gone.name(), gone.facts()) == "{why.__class__} is stopped to make room for {0}: {instance}."
+
+
+def test_an_event_of_a_newer_room_says_its_name() -> None:
+    """Better than nothing, and than an error in the stream."""
+    assert sentence("brand_new", {}) == "Brand new."
+
+
+def finished(path: str, status: int) -> RequestFinished:
+    """The end of a request."""
+    return RequestFinished("r", "GET", path, None, "c", status, "error", 0.5, None)
+
+
+def test_what_is_no_news() -> None:
+    """The page asks and is answered all day; so do clients that are served."""
+    assert news(finished("/v1/chat/completions", 503)) is not None
+    assert news(finished("/v1/chat/completions", 200)) is None
+    assert news(finished("/admin/v1/plan", 404)) is None
+    assert news(LaunchStarted("i", "m", "l", 1, 1)) is None
+    assert news(PlanMade("m", "b", ())) is None
+    assert news(PlanMade("m", "b", (), ("slots",))) == {"sentence": "m was planned on build b. Given up: slots."}
+
+
+def test_every_sentence_is_of_an_event() -> None:
+    """One whose event was renamed would never be said."""
+    assert set(SENTENCES) <= {kind.name() for kind in every_event()}
