@@ -315,6 +315,14 @@ class EngineAdapter(Protocol):
         """The client's body as it is sent upstream: always a stream that reports progress."""
         ...
 
+    def name_stop(self, sent: dict[str, Any]) -> dict[str, Any]:
+        """The same, so that the answer also says which stop string ended it, where the engine can."""
+        ...
+
+    def stop_string(self, data: bytes) -> str | None:
+        """The stop string that ended the answer, where a frame's data says so; called for each frame then."""
+        ...
+
     def answer_prefix(self, body: dict[str, Any]) -> str:
         """Text that the engine's whole answer to this body begins with, and its stream does not."""
         ...

@@ -51,7 +51,7 @@ class InstanceError(SupervisorError):
 
 
 class AdmissionError(SupervisorError):
-    """``queue_full queue_timeout draining caller_busy storage_timeout``."""
+    """``queue_full queue_timeout no_room draining caller_busy storage_timeout storage_unusable``."""
 
 
 class UpstreamError(SupervisorError):

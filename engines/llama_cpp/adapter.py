@@ -155,6 +155,14 @@ class LlamaCppAdapter:
         """See ``generation.prepare_generation``."""
         return generation.prepare_generation(body)
 
+    def name_stop(self, sent: dict[str, Any]) -> dict[str, Any]:
+        """See ``generation.name_stop``."""
+        return generation.name_stop(sent)
+
+    def stop_string(self, data: bytes) -> str | None:
+        """See ``generation.stop_string``."""
+        return generation.stop_string(data)
+
     def answer_prefix(self, body: dict[str, Any]) -> str:
         """See ``generation.answer_prefix``."""
         return generation.answer_prefix(body)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 _PROGRESS = b'"prompt_progress":'
+_STOPPED = b'"stopping_word":"'
 
 
 def prepare_generation(body: dict[str, Any]) -> dict[str, Any]:
@@ -25,6 +26,24 @@ def prepare_generation(body: dict[str, Any]) -> dict[str, Any]:
         options = body.get("stream_options")
         sent["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
     return sent
+
+
+def name_stop(sent: dict[str, Any]) -> dict[str, Any]:
+    """The body, so that the end of the answer names the stop string: a chat's chunks do so in no other way."""
+    return {**sent, "verbose": True}
+
+
+def stop_string(data: bytes) -> str | None:
+    """The stop string that ended the answer, from the last chunks of one that was asked for with ``name_stop``.
+
+    The key can only stand in the object that this adds: in a text its quotes would be escaped.
+    """
+    if _STOPPED not in data:
+        return None
+    chunk = json.loads(data)
+    said = chunk.get("__verbose") if isinstance(chunk, dict) else None
+    word = said.get("stopping_word") if isinstance(said, dict) else None
+    return word if isinstance(word, str) and word else None
 
 
 def answer_prefix(body: dict[str, Any]) -> str:

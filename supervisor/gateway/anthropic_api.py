@@ -15,7 +15,7 @@ from supervisor.gateway.exchange import Exchange, exchange_of
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.request_body import require_messages, well_formed
 from supervisor.gateway.side_calls import SideCalls
-from supervisor.gateway.translate.anthropic_answer import MessageEvents, message
+from supervisor.gateway.translate.anthropic_answer import MessageEvents, Told, message
 from supervisor.gateway.translate.anthropic_request import shows_thinking, to_chat
 from supervisor.gateway.translate.usage import timing_fields
 
@@ -67,9 +67,13 @@ def _read(body: dict[str, Any], exchange: Exchange) -> Asked:
     def timing(timings: Any) -> dict[str, Any]:
         return timing_fields(timings, exchange.waits)
 
+    def stopped_by() -> str | None:
+        return exchange.stopped_by
+
+    chat, told = to_chat(body), Told(timing, stopped_by)
     thinking = shows_thinking(body)
-    events = partial(MessageEvents, thinking=thinking, timing=timing)
-    return Asked(to_chat(body), partial(message, thinking=thinking, timing=timing), events)
+    whole, events = partial(message, thinking=thinking, told=told), partial(MessageEvents, thinking=thinking, told=told)
+    return Asked(chat, whole, events, name_stop=bool(chat.get("stop")))
 
 
 _FORM = ChatForm(Api.ANTHROPIC, StreamForm(waiting=_PING), _read)

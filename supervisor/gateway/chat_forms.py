@@ -42,12 +42,14 @@ class Asked:
         whole: the client's body from a whole answer.
         events: makes the client's events from chunks.
         settle: what is to be done once the answer is complete, before its last event, which it gives.
+        name_stop: the exchange is to be told which stop string ended the answer.
     """
 
     chat: dict[str, Any]
     whole: Callable[[dict[str, Any]], dict[str, Any]]
     events: Callable[[], Events]
     settle: Callable[[], Awaitable[bytes]] | None = None
+    name_stop: bool = False
 
     @property
     def is_text(self) -> bool:
@@ -152,7 +154,8 @@ class Chats:
         for key in _OUR_OWN:
             asked.chat.pop(key, None)
         path = TEXT_PATH if asked.is_text else CHAT_PATH
-        call = Call(exchange_of(request), entry, path, asked.chat, large=body.large, keep_alive=keep_alive)
+        how: dict[str, Any] = {"large": body.large, "keep_alive": keep_alive, "name_stop": asked.name_stop}
+        call = Call(exchange_of(request), entry, path, asked.chat, **how)
         tools = asked.chat["tools"] if watches_calls(asked.chat) else None
         if asked.chat.get("stream"):
             asked.chat["stream_options"] = {"include_usage": True}

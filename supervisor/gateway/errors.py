@@ -7,7 +7,7 @@ terminator after it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from types import MappingProxyType
@@ -22,6 +22,8 @@ MAX_RETRY_AFTER_SECONDS = 60
 INTERNAL_ERROR = "internal_error"
 # The engine's own answer; its status and type are facts of the error.
 UPSTREAM_REFUSED = "upstream_refused"
+# Sent by Anthropic's clients with every request.
+ANTHROPIC_HEADER = "anthropic-version"
 
 
 class Api(StrEnum):
@@ -33,11 +35,13 @@ class Api(StrEnum):
     OLLAMA = "ollama"
 
 
-def api_of(path: str) -> Api:
-    """Whose clients ask at this path."""
+def api_of(path: str, headers: Container[str] = ()) -> Api:
+    """Whose clients ask at this path; two APIs list models at the same one, and one of them says who it is."""
     if path.startswith("/api/"):
         return Api.OLLAMA
     if path == "/v1/messages" or path.startswith("/v1/messages/"):
+        return Api.ANTHROPIC
+    if ANTHROPIC_HEADER in headers and (path == "/v1/models" or path.startswith("/v1/models/")):
         return Api.ANTHROPIC
     if path == "/v1/responses" or path.startswith("/v1/responses/"):
         return Api.RESPONSES
@@ -119,8 +123,10 @@ TABLE: Mapping[str, Row] = MappingProxyType(
         ),
         "caller_busy": Row(429, "rate_limit_error", "rate_limit_error", retry=Retry.LATER),
         "queue_timeout": Row(503, *_BUSY, retry=Retry.LATER, seconds=10),
+        "no_room": Row(503, *_BUSY, retry=Retry.LATER, seconds=60),
         "draining": Row(503, *_BUSY, retry=Retry.LATER, seconds=5),
         "storage_timeout": Row(503, *_BUSY, retry=Retry.LATER, seconds=2),
+        "storage_unusable": Row(503, *_BUSY, retry=Retry.LATER, seconds=10),
         # UpstreamError
         "upstream_died": Row(502, *_SERVER, retry=Retry.LATER),
         "upstream_timeout": Row(504, "server_error", "timeout_error", retry=Retry.NEVER),

@@ -44,6 +44,7 @@ class Exchange:
         model: id of the model, once resolved.
         outcome: as in ``RequestFinished``.
         standing: where it queues.
+        stopped_by: the stop string that ended its answer; None: none, or the engine did not say.
     """
 
     __slots__ = (
@@ -58,6 +59,7 @@ class Exchange:
         "outcome",
         "request_id",
         "standing",
+        "stopped_by",
         "waits",
     )
 
@@ -73,6 +75,7 @@ class Exchange:
         self.headers = {"x-request-id": request_id, "Server": "enginehouse"}
         self.model: str | None = None
         self.waits: Waits | None = None
+        self.stopped_by: str | None = None
         self.outcome = "ok"
 
     def leased(self, lease: Lease) -> None:

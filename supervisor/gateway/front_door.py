@@ -46,7 +46,7 @@ def front_door(door: Doorkeeper, clock: Clock, bus: EventBus) -> Callable[..., A
                 response = web.Response(status=CLIENT_LEFT_STATUS)
             except Exception as error:  # noqa: BLE001  the last place: nothing may reach aiohttp's own error page
                 known = exchange.failed(_known(error, request))
-                said = answer(known, exchange.request_id, api_of(request.path))
+                said = answer(known, exchange.request_id, api_of(request.path, request.headers))
                 response = web.Response(status=said.status, headers=said.headers, body=said.body)
             status = response.status
             if not response.prepared:

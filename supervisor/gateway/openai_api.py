@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import orjson
@@ -27,9 +26,10 @@ from supervisor.gateway.request_body import (
 )
 from supervisor.gateway.request_options import take_keep_alive
 from supervisor.gateway.translate.passing import PassThrough
+from supervisor.gateway.translate.timed import Timed
 from supervisor.gateway.translate.tool_calls import CallWatch, recover_whole, watches_calls
 from supervisor.gateway.translate.usage import timing_fields
-from supervisor.gateway.translate.watched import Watched
+from supervisor.gateway.translate.watched import Picker, Watched, Wrap
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class OpenAiApi:
             return await self._relay.whole(call)
         watched = kind is _CHAT and watches_calls(body.json)
         if body.json.get("stream"):
-            await self._relay.stream(call, client, partial(_watch, body.json["tools"]) if watched else None)
+            await self._relay.stream(call, client, _wrap(call, body.json["tools"] if watched else None))
             return None
         answer = await self._relay.folded(call, kind.whole)
         with understood(entry.id):
@@ -130,5 +130,22 @@ class OpenAiApi:
             return orjson.dumps(made)
 
 
-def _watch(tools: Any, passing: PassThrough) -> Watched:
-    return Watched(passing, CallWatch(tools))
+def _wrap(call: Call, tools: Any) -> Wrap | None:
+    """What must be read of a stream on its way: calls in its text, and its usage; None: nothing."""
+    usage = call.path == _TEXT.path or _asks_for_usage(call.body)
+    if not usage and tools is None:
+        return None
+
+    def timing(timings: Any) -> dict[str, Any]:
+        return timing_fields(timings, call.exchange.waits)
+
+    def wrap(passing: PassThrough) -> Picker:
+        picker: Picker = passing if tools is None else Watched(passing, CallWatch(tools))
+        return Timed(picker, timing) if usage else picker
+
+    return wrap
+
+
+def _asks_for_usage(body: dict[str, Any]) -> bool:
+    options = body.get("stream_options")
+    return isinstance(options, dict) and bool(options.get("include_usage"))

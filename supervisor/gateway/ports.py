@@ -158,6 +158,18 @@ class Generation(Protocol):
         """The client's body as it is sent to the engine: always a stream that reports progress."""
         ...
 
+    def name_stop(self, sent: dict[str, Any]) -> dict[str, Any]:
+        """The same, so that the answer also says which stop string ended it, where the engine can."""
+        ...
+
+    def stop_string(self, data: bytes) -> str | None:
+        """The stop string that ended the answer, where a frame's data says so.
+
+        Raises:
+            ValueError: the data is no JSON.
+        """
+        ...
+
     def answer_prefix(self, body: dict[str, Any]) -> str:
         """Text that the engine's whole answer begins with, and its stream does not."""
         ...

@@ -25,6 +25,7 @@ from supervisor.gateway.token_meter import TokenMeter
 from supervisor.gateway.translate.fold import Fold
 from supervisor.gateway.translate.passing import PassThrough
 from supervisor.gateway.translate.sse import DONE, data_of, error_of
+from supervisor.gateway.translate.stopped import StopWatch
 from supervisor.gateway.translate.watched import Picker, Wrap
 from supervisor.gateway.upstream import Post, refusal
 from supervisor.models.catalog import ModelEntry
@@ -34,7 +35,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A checked request: which model, which path of its engine, with which body; ``keep_alive`` as ``LeaseRequest``."""
+    """A checked request: which model, which path of its engine, with which body; ``keep_alive`` as ``LeaseRequest``.
+
+    ``name_stop``: its exchange is told which stop string ended the answer, where there was one.
+    """
 
     exchange: Exchange
     entry: ModelEntry
@@ -42,6 +46,7 @@ class Call:
     body: dict[str, Any]
     large: bool
     keep_alive: float | None = None
+    name_stop: bool = False
 
 
 class Relay:
@@ -73,10 +78,14 @@ class Relay:
                 keep_progress=bool(call.body.get("return_progress")),
                 side_by_side=side_by_side(call.body),
             )
-            await _pass_on(reading, plain, wrap, client, call.exchange.measure(call.entry.id, self._meter))
+            passing: Picker = plain if wrap is None else wrap(plain)
+            if call.name_stop:
+                passing = StopWatch(passing, adapter.stop_string, call.exchange)
+            measure = call.exchange.measure(call.entry.id, self._meter)
+            await _pass_on(reading, plain, passing, client, measure)
 
         async with client.told_to_wait(settings.early_header, settings.waiting_interval):
-            await self._ask(call, adapter.prepare_generation(call.body), read)
+            await self._ask(call, _sent(adapter, call), read)
 
     async def folded(self, call: Call, kind: str) -> dict[str, Any]:
         """Ask for a stream, and give the whole answer of that ``kind``; what can't be streamed is asked whole."""
@@ -86,11 +95,13 @@ class Relay:
 
         async def read(reading: Reading) -> dict[str, Any]:
             fold = Fold(kind, adapter.answer_prefix(call.body))
-            await _fold_up(reading, fold, adapter.is_progress, call.exchange.measure(call.entry.id, self._meter))
+            watch = StopWatch(None, adapter.stop_string, call.exchange) if call.name_stop else None
+            measure = call.exchange.measure(call.entry.id, self._meter)
+            await _fold_up(reading, fold, adapter.is_progress, measure, watch)
             with understood(reading.model):
                 return fold.result()
 
-        return await self._ask(call, adapter.prepare_generation(call.body), read)
+        return await self._ask(call, _sent(adapter, call), read)
 
     async def whole(self, call: Call) -> bytes:
         """An answer that engines don't stream, as its bytes."""
@@ -111,12 +122,16 @@ class Relay:
         return await self._asking.ask(Question(call.exchange, request, post, tokens), read)
 
 
+def _sent(adapter: Generation, call: Call) -> dict[str, Any]:
+    sent = adapter.prepare_generation(call.body)
+    return adapter.name_stop(sent) if call.name_stop else sent
+
+
 async def _pass_on(
-    reading: Reading, plain: PassThrough, wrap: Wrap | None, client: ClientStream, measure: Measure
+    reading: Reading, plain: PassThrough, passing: Picker, client: ClientStream, measure: Measure
 ) -> None:
     """From the engine to the client, until the engine has said all."""
     upstream, watchdog = reading.upstream, reading.watchdog
-    passing: Picker = plain if wrap is None else wrap(plain)
     while not passing.done:
         frames = await upstream.frames()
         if frames is None:
@@ -136,7 +151,9 @@ async def _pass_on(
             raise refusal(passing.error, reading.model)
 
 
-async def _fold_up(reading: Reading, fold: Fold, is_progress: Callable[[bytes], bool], measure: Measure) -> None:
+async def _fold_up(
+    reading: Reading, fold: Fold, is_progress: Callable[[bytes], bool], measure: Measure, watch: StopWatch | None
+) -> None:
     """From the engine into ``fold``, until the engine has said all."""
     upstream, watchdog = reading.upstream, reading.watchdog
     while not upstream.complete:
@@ -144,6 +161,8 @@ async def _fold_up(reading: Reading, fold: Fold, is_progress: Callable[[bytes], 
         if frames is None:
             raise upstream.died()
         watchdog.heard()
+        if watch is not None:
+            watch.look(frames)
         for frame in frames:
             data = data_of(frame)
             if data == DONE:

@@ -89,19 +89,25 @@ class ResponseStore:
             del self._pending[response_id]
             event.set()
 
-    async def put(self, record: StoredResponse) -> None:
-        """Keep it; returns when it is kept."""
-        await self._in_thread(lambda database: self._insert(database, record))
+    async def put(self, record: StoredResponse) -> str | None:
+        """Keep it; returns when it is kept, or why it can't be: an answer is worth more than its record."""
+        import sqlite3  # noqa: PLC0415  as below
+
+        try:
+            await self._in_thread(lambda database: self._insert(database, record))
+        except (sqlite3.Error, OSError) as error:
+            return str(error)
+        return None
 
     async def chain(self, response_id: str, owner: str) -> list[tuple[bytes, bytes]]:
         """Input and output items of the response and of all that it goes on from, oldest first.
 
         Raises:
             CallerError: ``response_not_found``, of it or of one before it.
-            AdmissionError: ``storage_timeout``: it is still being written.
+            AdmissionError: ``storage_timeout``: it is still being written; ``storage_unusable``: it can't be read.
         """
         await self._written(response_id)
-        rows = await self._in_thread(lambda database: database.execute(_CHAIN, (response_id,)).fetchall())
+        rows = await self._asked(lambda database: database.execute(_CHAIN, (response_id,)).fetchall())
         for known, holder, expires, _, _ in reversed(rows):
             if holder != owner or expires is None or expires < self._now():
                 raise _not_found(known)
@@ -116,7 +122,7 @@ class ResponseStore:
         await self._written(response_id)
         query = "SELECT response, input FROM responses WHERE id = ? AND owner = ? AND expires_at >= ?"
         asked = (response_id, owner, self._now())
-        row = await self._in_thread(lambda database: database.execute(query, asked).fetchone())
+        row = await self._asked(lambda database: database.execute(query, asked).fetchone())
         if row is None:
             raise _not_found(response_id)
         return row[0], row[1]
@@ -130,7 +136,7 @@ class ResponseStore:
         await self._written(response_id)
         query = "DELETE FROM responses WHERE id = ? AND owner = ? AND expires_at >= ?"
         asked = (response_id, owner, self._now())
-        if not await self._in_thread(lambda database: database.execute(query, asked).rowcount):
+        if not await self._asked(lambda database: database.execute(query, asked).rowcount):
             raise _not_found(response_id)
 
     async def close(self) -> None:
@@ -152,6 +158,20 @@ class ResponseStore:
             f"The response {response_id} is still being written. Ask again when it is complete.",
             retry_after=PATIENCE_SECONDS,
         )
+
+    async def _asked(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What ``work`` finds.
+
+        Raises:
+            AdmissionError: ``storage_unusable``.
+        """
+        import sqlite3  # noqa: PLC0415  as below
+
+        try:
+            return await self._in_thread(work)
+        except (sqlite3.Error, OSError) as error:
+            said = f"The responses that were given can't be read now: {error}. Look at the disk of state_dir."
+            raise AdmissionError("storage_unusable", said) from error
 
     async def _in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._thread is None:
@@ -182,6 +202,8 @@ def _open(path: Path | None) -> sqlite3.Connection:
 
     try:
         return _connect(path)
+    except sqlite3.OperationalError:
+        raise  # a full disk, or one that fails: what it holds is as good as before
     except sqlite3.DatabaseError:
         if path is None:
             raise

@@ -14,11 +14,14 @@ import anyio.to_thread
 import orjson
 from aiohttp import web
 
+from supervisor.clock import Clock
 from supervisor.errors import CallerError, SupervisorError
+from supervisor.events import EventBus
 from supervisor.gateway.caller import EVERY_ROLE
 from supervisor.gateway.chat_forms import Asked, ChatForm, Chats
 from supervisor.gateway.client_stream import SERVER_SENT_EVENTS
 from supervisor.gateway.errors import Api
+from supervisor.gateway.events import ResponseNotStored
 from supervisor.gateway.exchange import Exchange, exchange_of
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.request_body import THREAD_BYTES, Body, require_messages, well_formed
@@ -33,20 +36,17 @@ _MOST_ITEMS = 100
 
 
 class ResponsesApi:
-    """Handlers of Responses.
-
-    Args:
-        now: seconds since 1970.
-    """
+    """Handlers of Responses."""
 
     def __init__(
-        self, chats: Chats, side: SideCalls, gate: Gate, store: ResponseStore, now: Callable[[], float]
+        self, chats: Chats, side: SideCalls, gate: Gate, store: ResponseStore, clock: Clock, bus: EventBus
     ) -> None:
         self._chats = chats
         self._side = side
         self._gate = gate
         self._store = store
-        self._now = now
+        self._now = clock.wall
+        self._bus = bus
         self._running: dict[tuple[str, str], anyio.CancelScope] = {}
 
     def routes(self) -> list[web.RouteDef]:
@@ -159,7 +159,9 @@ class ResponsesApi:
         async def keep() -> None:
             if making.stored:
                 record = await anyio.to_thread.run_sync(making.record) if making.large else making.record()
-                await self._store.put(record)
+                why = await self._store.put(record)
+                if why is not None:
+                    self._bus.publish(ResponseNotStored(making.request_id, making.id, why))
 
         return keep
 
@@ -179,6 +181,11 @@ class _Making:
         self._events = ResponseEvents(
             self.id, int(now), body.json, lambda timings: timing_fields(timings, exchange.waits)
         )
+
+    @property
+    def request_id(self) -> str:
+        """Of the request that it is made for."""
+        return self._exchange.request_id
 
     def asked(self, keep: Callable[[], Any]) -> Asked:
         """As the shell takes it."""

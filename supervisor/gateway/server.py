@@ -64,7 +64,7 @@ def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock,
         [
             *OpenAiApi(ports.router, relay, gate, settings.body_limit).routes(),
             *AnthropicApi(chats, side, gate).routes(),
-            *ResponsesApi(chats, side, gate, store, clock.wall).routes(),
+            *ResponsesApi(chats, side, gate, store, clock, bus).routes(),
             *OllamaApi(chats, relay, side, gate, Listings(ports.models, ports.status)).routes(),
             *UpstreamApi(ports.router, ports.leases, ports.crashes, gate, settings).routes(),
             *ModelsApi(ports.models, ports.router.ready).routes(),

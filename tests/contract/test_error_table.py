@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from supervisor import errors
 from supervisor.gateway.errors import INTERNAL_ERROR, TABLE, Retry
@@ -36,3 +37,14 @@ def test_every_server_fault_says_whether_to_retry() -> None:
 def test_retry_after_stays_within_its_bounds() -> None:
     """Retry-After is at most 60 seconds."""
     assert all(1 <= row.seconds <= 60 for row in TABLE.values())
+
+
+def test_every_code_that_is_raised_has_a_row() -> None:
+    """Prevents that a refusal for want of memory, whose code no docstring named, was told as an internal error."""
+    raised = set()
+    for path in Path(errors.__file__).parent.rglob("*.py"):
+        if "cli" not in path.parts:
+            found = re.findall(r"(?:Denial|[A-Z][a-z]+Error)\(\s*\"([a-z_]+)\"", path.read_text(encoding="utf-8"))
+            raised |= set(found)
+    assert {"no_room", "queue_full", "does_not_fit"} <= raised
+    assert raised <= TABLE.keys()

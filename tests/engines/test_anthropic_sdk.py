@@ -76,3 +76,19 @@ async def test_a_tool_is_called_and_its_result_taken(real: Daemon) -> None:
         more: Any = [{"role": "assistant", "content": answer.content}, {"role": "user", "content": [result]}]
         last = await client.messages.create(**{**asked, "messages": [*QUESTION["messages"], *more], "max_tokens": 4})
     assert last.usage.output_tokens
+
+
+def test_the_stop_sequence_that_ended_it_is_named(real: Daemon) -> None:
+    """The real engine says which of the sequences came, whole and streamed, and nothing where none did."""
+    with anthropic.Anthropic(base_url=real.base_url, api_key="none", max_retries=0) as client:
+        full = client.messages.create(**QUESTION).content[0].to_dict()["text"]
+        word = full.split()[2]
+        asked: Any = {**QUESTION, "stop_sequences": ["never said", word]}
+        whole = client.messages.create(**asked)
+        with client.messages.stream(**asked) as stream:
+            streamed = stream.get_final_message()
+        other = client.messages.create(**{**QUESTION, "stop_sequences": ["never said"]})
+    for answer in (whole, streamed):
+        assert (answer.stop_reason, answer.stop_sequence) == ("stop_sequence", word)
+        assert answer.content[0].to_dict()["text"] == full[: full.index(word)]
+    assert (other.stop_reason, other.stop_sequence) == ("max_tokens", None)

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import Any
 
 from engines.contract import LaunchSettings
-from engines.llama_cpp.generation import count_tokens
+from engines.llama_cpp.generation import count_tokens, name_stop, stop_string
 
 
 class FakeGeneration:
@@ -18,6 +18,14 @@ class FakeGeneration:
     def prepare_generation(self, body: dict[str, Any]) -> dict[str, Any]:
         """The body, marked."""
         return {**body, "stream": True, "return_progress": True}
+
+    def name_stop(self, sent: dict[str, Any]) -> dict[str, Any]:
+        """As llama-server is asked."""
+        return name_stop(sent)
+
+    def stop_string(self, data: bytes) -> str | None:
+        """As llama-server says it."""
+        return stop_string(data)
 
     def answer_prefix(self, body: dict[str, Any]) -> str:
         """What a test wants."""

@@ -122,3 +122,36 @@ def test_an_engine_that_fails_in_mid_stream(shared: Daemon, model: str) -> None:
         seen.extend(event.type for event in stream)
     assert "content_block_delta" in seen
     assert "message_stop" not in seen
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_the_stop_sequence_that_ended_it_is_named(shared: Daemon, streamed: bool) -> None:
+    """Of several the one that came, and the text before it; a message that ended by itself names none."""
+    with _sdk(shared) as client:
+
+        def ask(*sequences: str) -> anthropic.types.Message:
+            asked = _asked("quick", "one two three", stop_sequences=list(sequences))
+            if not streamed:
+                whole: anthropic.types.Message = client.messages.create(**asked)
+                return whole
+            with client.messages.stream(**asked) as stream:
+                return stream.get_final_message()
+
+        cut, ended = ask("five", " two"), ask("five", "six")
+    assert (cut.stop_reason, cut.stop_sequence) == ("stop_sequence", " two")
+    assert cut.content[0].to_dict()["text"] == "You said: one"
+    assert (ended.stop_reason, ended.stop_sequence) == ("end_turn", None)
+
+
+def test_models_are_listed_in_anthropics_form(shared: Daemon) -> None:
+    """The SDK's list goes through all of them, page by page; one is found by its alias; errors are Anthropic's."""
+    with _sdk(shared) as client:
+        listed = [model.id for model in client.models.list(limit=2)]
+        assert {"quick", "slow", "calling"} < set(listed)
+        assert len(listed) == len(set(listed))
+        back = client.models.list(before_id=listed[3], limit=2)
+        assert [model.id for model in back.data] == listed[1:3]
+        one = client.models.retrieve("default")
+        assert (one.id, one.type, one.max_input_tokens) == ("quick", "model", 2048)
+        with pytest.raises(anthropic.NotFoundError, match="not_found_error"):
+            client.models.retrieve("nobody")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import subprocess
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import psutil
 import pytest
 
 from tests.support.daemon import Daemon, daemon_config, running_daemon_sync
+from tests.support.disks import fill, small_disk
 from tests.support.fake_engine import FakeBuild, fake_build, set_faults, tiny_model
 from tests.support.sockets import short_socket_folder
 from tests.wire.asking import CHAT, LOG_ALL, ask, asking, chat_body, endless, instance, status
@@ -181,31 +181,17 @@ def test_the_kernels_kill_for_memory_is_told_from_any_other(tmp_path: Path) -> N
             served_again(daemon, "small")
 
 
-@contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
-    """A file system of half a megabyte; skips where none can be mounted."""
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 def test_a_full_disk_under_the_state_folder(tmp_path: Path) -> None:
     """Nothing can be written any more: that is told, engines start and stop all the same, and nothing is left."""
     with small_disk(tmp_path / "state") as disk, chaos(tmp_path, fake_build(tmp_path), {"m": {}}) as daemon:
         served_again(daemon, "m")
         unload(daemon, "m")
-        with suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
-            while True:
-                filler.write(b"x" * 4096)
+        fill(disk)
         served_again(daemon, "m")
         assert daemon.wait_for_event("launch_record_failed")["reason"]
+        response = ask(daemon, "/v1/responses", {"model": "m", "input": "hello"})
+        assert (response.status, response.json["status"]) == (200, "completed")
+        assert daemon.wait_for_event("response_not_stored")["response"] == response.json["id"]
         unload(daemon, "m")
         (disk / "filler").unlink()
         served_again(daemon, "m")

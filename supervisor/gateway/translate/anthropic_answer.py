@@ -8,6 +8,7 @@ can still be replaced.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -15,7 +16,6 @@ import orjson
 from supervisor.gateway.translate.tool_calls import MARK
 from supervisor.gateway.translate.usage import cached_tokens, tokens
 
-Timing = Callable[[Any], dict[str, Any]]
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 
 
@@ -23,8 +23,34 @@ def _untimed(_timings: Any) -> dict[str, Any]:
     return {}
 
 
-def message(answer: dict[str, Any], *, thinking: bool, timing: Timing = _untimed) -> dict[str, Any]:
-    """The whole message that a whole chat answer makes; ``thinking`` and ``timing`` as ``MessageEvents``."""
+def _unknown() -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an answer's chunks do not say, or not alone; asked for at its end.
+
+    Attributes:
+        timing: what else there is to say in ``usage``, from the engine's timings.
+        stopped_by: the stop string that ended it; None: none, or not known.
+    """
+
+    timing: Callable[[Any], dict[str, Any]] = _untimed
+    stopped_by: Callable[[], str | None] = _unknown
+
+    def ending(self, finish: str | None) -> dict[str, Any]:
+        """Why the message ended, in Anthropic's words."""
+        word = self.stopped_by() if finish == "stop" else None
+        reason = _REASONS.get(finish or "", "end_turn") if word is None else "stop_sequence"
+        return {"stop_reason": reason, "stop_sequence": word}
+
+
+_NOTHING = Told()
+
+
+def message(answer: dict[str, Any], *, thinking: bool, told: Told = _NOTHING) -> dict[str, Any]:
+    """The whole message that a whole chat answer makes; ``thinking`` and ``told`` as ``MessageEvents``."""
     [choice, *_] = answer["choices"]
     said = choice["message"]
     blocks: list[dict[str, Any]] = []
@@ -36,8 +62,8 @@ def message(answer: dict[str, Any], *, thinking: bool, timing: Timing = _untimed
     whole = {
         **_head(answer),
         "content": blocks,
-        "stop_reason": _REASONS.get(choice.get("finish_reason"), "end_turn"),
-        "usage": {**_input(answer.get("usage")), **_output(answer.get("usage")), **timing(answer.get("timings"))},
+        **told.ending(choice.get("finish_reason")),
+        "usage": {**_input(answer.get("usage")), **_output(answer.get("usage")), **told.timing(answer.get("timings"))},
     }
     return {**whole, MARK: choice[MARK]} if MARK in choice else whole
 
@@ -47,12 +73,12 @@ class MessageEvents:
 
     Args:
         thinking: with blocks of it.
-        timing: what else there is to say in ``usage``, from the engine's timings.
+        told: what the chunks do not say.
     """
 
-    def __init__(self, *, thinking: bool, timing: Timing = _untimed) -> None:
+    def __init__(self, *, thinking: bool, told: Told = _NOTHING) -> None:
         self._thinking = thinking
-        self._timing = timing
+        self._told = told
         self._timings: Any = None
         self._started = False
         self._block: str | int | None = None
@@ -97,9 +123,9 @@ class MessageEvents:
         if not self._started:
             made.append(self.feed({}))
         self._close(made)
-        delta = {"stop_reason": _REASONS.get(self._finish or "", "end_turn"), "stop_sequence": None}
+        delta = self._told.ending(self._finish)
         usage = {**_input(self._usage), **_output(self._usage)} if self._usage else {"output_tokens": 0}
-        usage |= self._timing(self._timings)
+        usage |= self._told.timing(self._timings)
         marked = {MARK: self._mark} if self._mark else {}
         made += [_event("message_delta", delta=delta, usage=usage, **marked), _event("message_stop")]
         return b"".join(made)

@@ -88,6 +88,7 @@ class Choice:
     prompt: list[str]
     pieces: list[Piece]
     finish_reason: str
+    stopping_word: str = ""
     sent: int = 0
 
 
@@ -181,9 +182,10 @@ class Generation:
             return [self.chunk(shape, before_id={"usage": usage}, timings=timings)]
         shape = {"finish_reason": choice.finish_reason, "index": choice.index, "delta": {}}
         options = self.body.get("stream_options") or {}
+        verbose = {"__verbose": {"stopping_word": choice.stopping_word}} if self.body.get("verbose") else {}
         if not options.get("include_usage"):
-            return [self.chunk(shape, timings=timings)]
-        return [self.chunk(shape), self.chunk(None, usage=usage, timings=timings)]
+            return [self.chunk(shape, timings=timings, **verbose)]
+        return [self.chunk(shape, **verbose), self.chunk(None, usage=usage, timings=timings)]
 
     def whole(self) -> JsonObject:
         """The answer of a request that asked for no stream."""

@@ -111,13 +111,25 @@ def _choice(index: int, prompt: str, body: JsonObject, faults: Faults, limit: An
     else:
         pieces += [Piece(text, {"content": text}) for text in _reply(prompt, faults)]
     finish = "stop" if call is None else "tool_calls"
+    pieces, stopped = _stopped(pieces, body.get("stop"))
     if isinstance(limit, int) and limit >= 0:
         if body.get("ignore_eos"):
             pieces = [pieces[at % len(pieces)] for at in range(limit)]
             finish = "length"
         elif len(pieces) >= limit:
-            pieces, finish = pieces[:limit], "length"
-    return Choice(index, ["<s>", *words(prompt)], pieces, finish)
+            pieces, finish, stopped = pieces[:limit], "length", ""
+    return Choice(index, ["<s>", *words(prompt)], pieces, finish, stopped)
+
+
+def _stopped(pieces: list[Piece], stop: Any) -> tuple[list[Piece], str]:
+    """The pieces before the first stop string, whose own piece is withheld, and that string."""
+    said = ""
+    for at, piece in enumerate(pieces):
+        said += piece.text
+        for word in [stop] if isinstance(stop, str) else stop or ():
+            if word in said:
+                return pieces[:at], word
+    return pieces, ""
 
 
 def _reply(prompt: str, faults: Faults) -> list[str]:

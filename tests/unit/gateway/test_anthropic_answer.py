@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.gateway.translate.anthropic_answer import MessageEvents, message
+from supervisor.gateway.translate.anthropic_answer import MessageEvents, Told, message
 from tests.support.cutting import cut, translated
 
 DATA = Path(__file__).parents[2] / "data" / "gateway"
@@ -123,3 +123,17 @@ def test_arguments_that_are_no_object_give_none() -> None:
     choice = {"index": 0, "message": {"content": None, "tool_calls": [call]}, "finish_reason": "length"}
     [block] = message({"choices": [choice]}, thinking=False)["content"]
     assert block == {"type": "tool_use", "id": "a", "name": "w", "input": {}}
+
+
+@pytest.mark.parametrize(
+    ("finish", "reason", "word"), [("stop", "stop_sequence", "##"), ("length", "max_tokens", None)]
+)
+def test_a_stop_string_is_named(finish: str, reason: str, word: str | None) -> None:
+    """The sequence that ended a message stands in it, whole and streamed; one cut by its limit had none."""
+    told = Told(stopped_by=lambda: "##")
+    choice = {"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": finish}
+    whole = message({"choices": [choice]}, thinking=False, told=told)
+    assert (whole["stop_reason"], whole["stop_sequence"]) == (reason, word)
+    events = MessageEvents(thinking=False, told=told)
+    events.feed({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+    assert _events(events.end())[-2]["delta"] == {"stop_reason": reason, "stop_sequence": word}

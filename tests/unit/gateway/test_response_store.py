@@ -10,6 +10,7 @@ import pytest
 from supervisor.errors import AdmissionError, CallerError
 from supervisor.gateway import response_store
 from supervisor.gateway.response_store import KEPT_SECONDS, ResponseStore, StoredResponse
+from tests.support.disks import fill, small_disk
 
 
 @asynccontextmanager
@@ -103,3 +104,32 @@ async def test_a_database_that_can_not_be_read_is_set_aside(tmp_path: Path) -> N
         await store.put(_record(1))
         assert await store.get("r1", "me")
     assert (tmp_path / "r.unreadable").read_bytes().startswith(b"no database")
+
+
+async def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path) -> None:
+    """What can't be kept is told with its reason; what is there already can be read, and kept again later.
+
+    Prevents: a database that could not be opened for want of space was taken for a broken one, and set aside.
+    """
+    with small_disk(tmp_path / "disk") as disk:
+        path = disk / "r.sqlite"
+        async with _store(path) as store:
+            assert await store.put(_record(1)) is None
+        fill(disk)
+        async with _store(path) as store:
+            assert await store.put(_record(2, 1))
+        (disk / "filler").unlink()
+        assert [file.name for file in disk.iterdir() if "unreadable" in file.name] == []
+        async with _store(path) as store:
+            assert await store.put(_record(3, 1)) is None
+            assert await store.chain("r3", "me") == [(b"i1", b"o1"), (b"i3", b"o3")]
+
+
+async def test_a_database_that_cannot_be_opened_is_no_missing_response(tmp_path: Path) -> None:
+    """A folder in its place: whoever names a response hears of trouble, not that there never was one."""
+    (tmp_path / "r.sqlite").mkdir()
+    async with _store(tmp_path / "r.sqlite") as store:
+        assert await store.put(_record(1))
+        with pytest.raises(AdmissionError) as caught:
+            await store.chain("r1", "me")
+    assert caught.value.code == "storage_unusable"

@@ -1,9 +1,11 @@
 """llama-server's life signs."""
 
+import json
+
 import pytest
 
 from engines.contract import Health, LogSignal
-from engines.llama_cpp.generation import can_stream, is_progress, prepare_generation
+from engines.llama_cpp.generation import can_stream, is_progress, name_stop, prepare_generation, stop_string
 from engines.llama_cpp.health import busy_slots, read_health, read_line
 
 
@@ -97,3 +99,14 @@ def test_a_gpu_that_can_not_be_used_is_noticed(line: str) -> None:
 def test_a_gpu_that_is_used_is_not_missed(line: str) -> None:
     """Some layers are enough: the plan says how many."""
     assert read_line(line) is None
+
+
+def test_the_stop_string_is_asked_for_and_found() -> None:
+    """The last chunk of a verbose answer names it; one that ended by itself names none, nor does a text about it."""
+    assert name_stop({"stop": ["a"]}) == {"stop": ["a"], "verbose": True}
+    assert stop_string(b'{"choices":[],"__verbose":{"stopping_word":"###","stop_type":"word"}}') == "###"
+    assert stop_string(b'{"choices":[],"__verbose":{"stopping_word":"","stop_type":"eos"}}') is None
+    text = json.dumps({"choices": [{"delta": {"content": '"stopping_word":"x"'}}]}, separators=(",", ":"))
+    assert stop_string(text.encode()) is None
+    for odd in (b'[1,{"stopping_word":"x"}]', b'{"__verbose":[{"stopping_word":"x"}]}', b'{"a":{"stopping_word":"x"}}'):
+        assert stop_string(odd) is None
