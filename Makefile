@@ -60,7 +60,7 @@ OFFLINE = { echo "make: pip could not install the packages, see above. Without a
 # The extras of the tests include the demo's: one venv serves both.
 $(DEV_STAMP): $(VENV)/.made pyproject.toml
 	@echo "installing Enginehouse and its tests into $(VENV), once"
-	@$(PIP) ".[dev,demo]" || $(OFFLINE)
+	@$(PIP) ".[dev,demo,mlx]" || $(OFFLINE)
 	@touch $@ $(RUN_STAMP)
 
 $(RUN_STAMP): $(VENV)/.made pyproject.toml

@@ -16,6 +16,7 @@ pytest_plugins = (
     "tests.support.leftovers",
     "tests.support.loop_guard",
     "tests.support.demo",
+    "tests.support.mlx_server",
 )
 
 

@@ -1,0 +1,45 @@
+"""What is wrong with a request, in a form that every answer of this server uses for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+BAD_REQUEST = 400
+NOT_FOUND = 404
+UNAVAILABLE = 503
+
+
+class RequestError(Exception):
+    """A request that is refused, or that failed alone.
+
+    Args:
+        message: what is wrong and what to do about it, for the client.
+        status: of HTTP.
+        kind: a stable word, ``error.type``.
+        facts: more members of ``error``.
+    """
+
+    def __init__(
+        self, message: str, *, status: int = BAD_REQUEST, kind: str = "invalid_request_error", **facts: Any
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.facts = facts
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The answer's document."""
+        return {"error": {"code": self.status, "message": str(self), "type": self.kind, **self.facts}}
+
+
+def too_long(prompt_tokens: int, context: int, wanted: int | None = None) -> RequestError:
+    """A prompt that leaves no room in the context, under the type that other engines use for it."""
+    asked = "" if wanted is None else f", and max_tokens asks for {wanted} more"
+    return RequestError(
+        f"the prompt has {prompt_tokens} tokens{asked}; a request may use {context} in all. Shorten it, or raise "
+        "launch.ctx_size of the model.",
+        kind="exceed_context_size_error",
+        n_prompt_tokens=prompt_tokens,
+        n_ctx=context,
+    )

@@ -1,0 +1,79 @@
+"""Makes prompts: a conversation by the model's own template, a text by its tokenizer. Runs in a worker thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engines.mlx.server.asked import Chat, Prompt
+from engines.mlx.server.loading import Loaded
+from engines.mlx.server.problems import RequestError
+from engines.mlx.server.reasoning import Marks, opens_thoughts
+
+_LONGEST_WORDS = 300
+
+
+class Prompter:
+    """Prompts for one loaded model.
+
+    Attributes:
+        marks: around the model's thoughts; None: it has none.
+    """
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+        thoughts = loaded.facts.thoughts
+        self.marks = None if thoughts is None else Marks(*thoughts)
+
+    def render(self, chat: Chat) -> str:
+        """The conversation as the text that the model reads.
+
+        Raises:
+            RequestError: the template refuses it.
+        """
+        options: dict[str, Any] = {"add_generation_prompt": not chat.continues, "tokenize": False}
+        if chat.continues:
+            options["continue_final_message"] = True
+        if chat.tools.offered:
+            options["tools"] = [dict(tool) for tool in chat.tools.offered]
+        try:
+            text = self._loaded.tokenizer.apply_chat_template(
+                [dict(message) for message in chat.messages], **options, **chat.variables
+            )
+        except Exception as error:  # a template is a program, and raises what it likes
+            words = str(error)[:_LONGEST_WORDS] or type(error).__name__
+            raise RequestError(f"the model's chat template can't take this conversation: {words}") from error
+        if not isinstance(text, str) or not text:
+            raise RequestError("the model's chat template made no prompt of this conversation.")
+        return text
+
+    def chat(self, chat: Chat) -> tuple[tuple[int, ...], bool]:
+        """Tokens of a conversation, and whether its end has opened the model's thoughts.
+
+        Raises:
+            RequestError: the template refuses it.
+        """
+        text = self.render(chat)
+        return self._whole(self._loaded.spelling.encode(text, whole=False)), opens_thoughts(text, self.marks)
+
+    def prompt(self, prompt: Prompt) -> tuple[int, ...]:
+        """Tokens of a prompt that is a text, or tokens already.
+
+        Raises:
+            RequestError: there are none.
+        """
+        if isinstance(prompt, tuple):
+            return prompt
+        return self._whole(self._loaded.spelling.encode(prompt, whole=True))
+
+    def tokens(self, text: str, *, marks: bool) -> list[int]:
+        """Tokens of any text; ``marks``: with those that begin a prompt."""
+        return self._loaded.spelling.encode(text, whole=marks)
+
+    def text(self, tokens: list[int]) -> str:
+        """The text of tokens."""
+        return self._loaded.spelling.decode(tokens)
+
+    def _whole(self, tokens: list[int]) -> tuple[int, ...]:
+        if not tokens:
+            raise RequestError("the prompt has no tokens: it must not be empty.")
+        return tuple(tokens)
