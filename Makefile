@@ -27,6 +27,7 @@ run: $(RUN_STAMP)
 	$(BIN)/enginehouse demo $(ARGS)
 
 test: lint
+	$(BIN)/python -m tests.support.sd_server
 	$(BIN)/python -m pytest -m "not slow"
 
 unit: $(DEV_STAMP)

@@ -31,6 +31,7 @@ from engines.vocabulary import (
 
 if TYPE_CHECKING:
     from engines.declared import Declared
+    from engines.pictures import PictureEngine
 
 # One import for whoever writes an adapter or uses one.
 __all__ = [
@@ -87,6 +88,7 @@ class ModelMetadata:
         context_length: trained context in tokens.
         pooling: how token vectors become one (``none``, ``mean``, ``cls``, ``last``, ``rank``).
         fields: all scalar metadata of the header, for the memory estimate.
+        roles: what each file is, in their order, of a model that comes in parts; empty: it does not.
         layout: where each tensor lies, in a form that only the format's own reader knows.
     """
 
@@ -109,6 +111,7 @@ class ModelMetadata:
     causal: bool | None = None
     has_chat_template: bool = False
     split_count: int = 1
+    roles: tuple[str, ...] = ()
     fields: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     layout: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False, repr=False)
 
@@ -222,7 +225,13 @@ class LaunchPlan:
 
 
 class EngineAdapter(Protocol):
-    """All our knowledge of one engine. Stateless; every method is quick, pure, and never awaits."""
+    """All our knowledge of one engine. Stateless; every method is quick, pure, and never awaits.
+
+    Attributes:
+        devices_args: empty: it can't be asked for devices.
+        parts: roles of the files that a model may come in, each with what it is; empty: models are one file.
+        has_context: a request takes up context, and there are caches of it.
+    """
 
     kind: ClassVar[EngineKind]
     settings_type: ClassVar[type[LaunchSettings]]
@@ -238,6 +247,8 @@ class EngineAdapter(Protocol):
     api_key_variable: ClassVar[str | None]
     pass_through_environment: ClassVar[tuple[str, ...]]
     environment: ClassVar[Mapping[str, str]]
+    parts: ClassVar[Mapping[str, str]]
+    has_context: ClassVar[bool]
 
     def parse_version(self, output: CommandOutput) -> str | None:
         """The version in one line, or None."""
@@ -264,6 +275,15 @@ class EngineAdapter(Protocol):
 
         Raises:
             ModelFileError: not a model, cut short, or nonsense inside.
+        """
+        ...
+
+    def read_parts(self, parts: Mapping[str, Path]) -> ModelMetadata:
+        """Facts from the headers of a model that comes in parts, by role.
+
+        Raises:
+            ModelFileError: one can't be read, or they make no model.
+            SettingsError: a role that there isn't.
         """
         ...
 
@@ -356,4 +376,8 @@ class EngineAdapter(Protocol):
 
     def busy_slots(self, body: bytes) -> int | None:
         """Slots at work, from an answer of ``slots_path``; None if it can't be read."""
+        ...
+
+    def pictures(self) -> PictureEngine | None:
+        """The part of it that draws; None: it serves no pictures."""
         ...

@@ -7,10 +7,12 @@ from types import MappingProxyType
 
 from engines.contract import EngineAdapter, EngineKind
 from engines.llama_cpp.adapter import LlamaCppAdapter
+from engines.sd_cpp.adapter import SdCppAdapter
 
 ADAPTERS: Mapping[EngineKind, EngineAdapter] = MappingProxyType(
     {
         EngineKind.LLAMA_CPP: LlamaCppAdapter(),
+        EngineKind.SD_CPP: SdCppAdapter(),
     }
 )
 

@@ -9,6 +9,7 @@ class EngineKind(StrEnum):
     """A kind of inference server; the value is its name in configs."""
 
     LLAMA_CPP = "llama.cpp"
+    SD_CPP = "stable-diffusion.cpp"
 
 
 class Capability(StrEnum):
@@ -17,6 +18,7 @@ class Capability(StrEnum):
     CHAT = "chat"
     EMBEDDINGS = "embeddings"
     RERANK = "rerank"
+    IMAGES = "images"
 
 
 class FailureKind(StrEnum):

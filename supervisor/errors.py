@@ -55,7 +55,10 @@ class AdmissionError(SupervisorError):
 
 
 class UpstreamError(SupervisorError):
-    """``upstream_died upstream_timeout upstream_unreachable upstream_refused request_crashes_engine``."""
+    """``upstream_died upstream_timeout upstream_unreachable upstream_refused request_crashes_engine``.
+
+    Of pictures: ``image_out_of_memory image_generation_failed``.
+    """
 
 
 class PeerError(SupervisorError):
@@ -66,6 +69,9 @@ class CallerError(SupervisorError):
     """``invalid_json invalid_request body_too_large model_missing url_refused not_found method_not_allowed``.
 
     Of a response: ``response_not_found response_cancelled``. Of a request: ``request_not_found``.
+
+    Of pictures: ``image_source_required image_undecodable image_generation_cancelled image_job_not_found
+    image_link_expired lora_not_found lora_incompatible``.
 
     At the door: ``unauthorized forbidden cross_origin wrong_host``.
     """

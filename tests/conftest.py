@@ -17,6 +17,8 @@ pytest_plugins = (
     "tests.support.loop_guard",
     "tests.support.demo",
     "tests.support.mlx_server",
+    "tests.support.sd_server",
+    "tests.support.toy_pictures",
 )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from engines.base import AdapterDefaults
 from engines.contract import (
     BuildFacts,
     Capability,
@@ -41,7 +42,7 @@ _PACKAGES = (
 )
 
 
-class LlamaCppAdapter:
+class LlamaCppAdapter(AdapterDefaults):
     """Implements ``EngineAdapter`` for ``llama-server``."""
 
     kind: ClassVar[EngineKind] = EngineKind.LLAMA_CPP

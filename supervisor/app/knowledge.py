@@ -43,7 +43,7 @@ from supervisor.host.nvidia import NvidiaWatch
 from supervisor.host.overrides import override_cpu, with_overrides
 from supervisor.host.snapshot import HostSnapshot, take_snapshot
 from supervisor.host.throttling import read_throttling
-from supervisor.models.catalog import ModelEntry, build_catalog, explicit_files
+from supervisor.models.catalog import ModelEntry, build_catalog, explicit_files, explicit_parts
 from supervisor.models.inventory import Inventory
 from supervisor.models.metadata_cache import CACHE_SCHEMA as MODELS_SCHEMA
 from supervisor.processes.child_process import SpawnSpec
@@ -110,7 +110,7 @@ class Knowledge:
     async def look_for_models(self) -> None:
         """Scan the model folders and hand the catalog to the router."""
         config = self._config
-        found = await self._inventory.refresh(config.model_dirs, explicit_files(config))
+        found = await self._inventory.refresh(config.model_dirs, explicit_files(config), explicit_parts(config))
         catalog = build_catalog(config, found, ADAPTERS)
         for event in catalog.events():
             self._bus.publish(event)

@@ -18,6 +18,7 @@ from supervisor.broker.fair_queue import FairState, first_in_turn, in_turn
 from supervisor.broker.ledger import Claim, Ledger
 from supervisor.broker.room import Room, without
 from supervisor.broker.tickets import Denial, Ticket
+from supervisor.broker.working import find_room, with_working
 from supervisor.config.schema import EvictionConfig
 from supervisor.units import format_size
 
@@ -226,8 +227,26 @@ class _Pass:
             if slot is None:
                 self._waits.append(replace(taken, ticket=ticket))
                 return
+            if ticket.working and not self._may_work(view, ticket, slot):
+                return
             self._grants.append(Grant(ticket, slot, view.service))
             self._fair = self._fair.charge(ticket.caller, ticket.weight, view.service)
+
+    def _may_work(self, view: ModelView, ticket: Ticket, slot: int) -> bool:
+        """Whether its working set fits; if not, idle engines go for it, or it waits, or is refused."""
+        residents = self._residents()
+        found = find_room(
+            self._room, (view.instance, slot, ticket.working), residents, self._world.now, self._world.policy.min_idle
+        )
+        if found.never:
+            self._denials.append((ticket, Denial("does_not_fit", found.why, retry_after=60.0)))
+        elif not found.fits:
+            models = {r.instance: r.model for r in residents}
+            for name in found.gone:
+                self._goes(name, Evict(models[name], found.why, beneficiary=view.model))
+            self._waits.append(Wait(ticket, found.why))
+            self._looks.extend(() if found.look_at is None else (found.look_at,))
+        return found.fits
 
     def _heads(self) -> Iterator[Ticket]:
         """The first of each model that is not ready, in the order of their turns."""
@@ -253,7 +272,8 @@ class _Pass:
             self._make_room(view, view.prospect, ticket)
 
     def _make_room(self, view: ModelView, prospect: Prospect, ticket: Ticket) -> None:
-        """Start it, or say what it waits for; what is on its way back is kept for it."""
+        """Start it, or say what it waits for; what is on its way back is kept for it, and room to work."""
+        prospect = replace(prospect, claims=with_working(prospect.claims, ticket.working))
         if view.stale:
             self._think.append(view.model)
         busy = prospect.serial_pools & self._loading
@@ -332,7 +352,8 @@ class _Pass:
 
     def _start(self, view: ModelView, claims: Mapping[str, Claim], prospect: Prospect, *, conceded: bool) -> None:
         if not view.stale:
-            self._starts.append(Start(view.model, claims, conceded))
+            own = view.prospect.claims if view.prospect is not None and not conceded else claims
+            self._starts.append(Start(view.model, own, conceded))
             self._loading |= prospect.serial_pools
         self._keep(view, claims)
 

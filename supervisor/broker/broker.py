@@ -28,7 +28,7 @@ from supervisor.broker.refusals import DRAINING, Refusing
 from supervisor.broker.retiring import RETIRE_SECONDS, Retiring
 from supervisor.broker.settling import wait_until_idle
 from supervisor.broker.starting import Starting
-from supervisor.broker.tickets import Denial, QueueLimits, Ticket, refuse_new
+from supervisor.broker.tickets import Denial, QueueLimits, refuse_new
 from supervisor.clock import Clock
 from supervisor.errors import ModelError
 from supervisor.events import EventBus, RequestLeased, RequestQueued
@@ -222,9 +222,7 @@ class Broker:
 
     def _enqueue(self, request: LeaseRequest, *, slotless: bool = False) -> Waiter:
         now = self._clock.monotonic()
-        number = next(self._numbers)
-        names = (request.request_id, request.caller, request.model.id, request.lane)
-        ticket = Ticket(number, *names, now, request.weight, slotless)
+        ticket = request.ticket(next(self._numbers), now, slotless=slotless)
         waiter = Waiter(ticket, request)
         waiting = (other.ticket for book in self._books.values() for other in book.queue)
         denial = DRAINING if self._draining else refuse_new(waiting, ticket, self._limits)
@@ -234,7 +232,7 @@ class Broker:
         book = self._book(request.model)
         book.keep_alive = keep_alive_of(request.keep_alive, request.model.keep_alive, pinned=book.pinned)
         book.demand.count(now)
-        if book.instance.accepting and not book.queue and (slotless or book.free_slots(1)):
+        if book.instance.accepting and not book.queue and not request.working and (slotless or book.free_slots(1)):
             # Nothing that others wait for changes by this grant.
             self._grant(Grant(ticket, None if slotless else book.free_slots(1)[0], book.service), waiter, book)
             return waiter
@@ -347,6 +345,7 @@ class Broker:
         lease = Lease(waiter.request, launch, grant.slot, waited=times, load_owner=waiter.load_owner)
         self._accounts.charge(waiter, grant.estimate)
         book.leases[grant.slot] = lease
+        self.memory.work(instance.id, grant.slot, waiter.request.working)
         waiter.lease = lease
         waiter.settle()
         self._bus.publish(RequestLeased(ticket.request_id, ticket.model_id, instance.id, grant.slot, *times))
@@ -375,6 +374,7 @@ class Broker:
     def _free(self, lease: Lease, book: Book) -> None:
         if book.leases.get(lease.slot) is lease:
             del book.leases[lease.slot]
+            self.memory.work(book.instance.id, lease.slot, {})
             self._touch(book)
             self.pump()
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 import anyio
 
+from supervisor.broker.tickets import Ticket
 from supervisor.instances.launch import Launch
 from supervisor.models.catalog import ModelEntry
 
@@ -20,6 +22,7 @@ class LeaseRequest:
         weight: the caller's share against others.
         keep_alive: seconds that the instance stays idle afterwards; None: as the model's config says.
         body: what the engine will be sent, so that a body that crashes engines is known again.
+        working: bytes by pool that the request adds to the engine while it runs, such as those of a picture.
     """
 
     request_id: str
@@ -29,6 +32,12 @@ class LeaseRequest:
     weight: float = 1.0
     keep_alive: float | None = None
     body: bytes = field(default=b"", repr=False, compare=False)
+    working: Mapping[str, int] = field(default_factory=dict, compare=False, hash=False)
+
+    def ticket(self, number: int, now: float, *, slotless: bool) -> Ticket:
+        """Its place in the queue, from this monotonic second on."""
+        names = (self.request_id, self.caller, self.model.id, self.lane)
+        return Ticket(number, *names, now, self.weight, slotless, self.working)
 
 
 class Lease:

@@ -46,13 +46,25 @@ class Claim:
     observed: Bytes | None = None
 
     @property
+    def promised(self) -> Bytes | None:
+        """What is reserved by word, declared or predicted, whatever is seen; None: nothing was said."""
+        if self.declared is not None:
+            return self.declared + self.growth
+        return None if self.predicted is None else self.predicted + self.upper
+
+    @property
     def anonymous(self) -> Bytes | None:
         """What is reserved beside the mapped files; None: not known yet."""
-        if self.declared is not None:
-            return max(self.declared + self.growth, self.observed or 0)
-        if self.predicted is None:
+        promised = self.promised
+        if promised is None:
             return None if self.observed is None else self.observed + self.growth
-        return max(self.predicted + self.upper, self.observed or 0)
+        return max(promised, self.observed or 0)
+
+    def at_work(self, working: Bytes) -> Bytes:
+        """The same while leases add so many bytes: what is seen then contains them, or what earlier ones left."""
+        if self.promised is None:
+            return (self.anonymous or 0) + working
+        return max(self.promised + working, self.observed or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +81,12 @@ class Entry:
     claims: Mapping[str, Claim]
     stage: Stage = Stage.PREDICTED
     working: Mapping[tuple[str, int], Bytes] = field(default_factory=dict)
+
+    def held(self, pool: str, claim: Claim) -> Bytes:
+        """Its own bytes of a pool, with what its leases add."""
+        if not self.working:
+            return claim.anonymous or 0
+        return claim.at_work(sum(extra for (where, _), extra in self.working.items() if where == pool))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +175,7 @@ class _Tally:
             anonymous = claim.anonymous
             if anonymous is None:
                 unknown.add(name)
-            own[name] = anonymous or 0
-            if entry.working:
-                own[name] += sum(extra for (where, _), extra in entry.working.items() if where == pool)
+            own[name] = entry.held(pool, claim)
             for file, size in claim.mapped.items():
                 mapped.setdefault(file, {})[name] = size
         shared = tuple(sizes for sizes in mapped.values() if len(sizes) > 1)

@@ -74,12 +74,15 @@ class MemoryBook:
         self.ledger = self.ledger.declare(instance, declared).observe(instance, observed)
         self._tell_over_commits()
 
+    def work(self, instance: str, slot: int, working: Mapping[str, int]) -> None:
+        """A lease adds so many bytes by pool while it runs; none when it has ended."""
+        self.ledger = self.ledger.work(instance, slot, working)
+
     def held(self, pool: str) -> int:
         """Bytes that our engines are believed to hold of a pool themselves."""
         # What an ended one has not given back yet must show as somebody else's, or it would be promised again.
         entries = [entry for entry in self.ledger.entries.values() if entry.stage is not Stage.RELEASING]
-        claims = [entry.claims[pool] for entry in entries if pool in entry.claims]
-        return sum(claim.anonymous or 0 if claim.observed is None else claim.observed for claim in claims)
+        return sum(_believed(entry, entry.claims[pool], pool) for entry in entries if pool in entry.claims)
 
     def ended(self, instance: str) -> bool:
         """Its process has ended: host memory is back with it; true when other pools must still be looked at.
@@ -141,6 +144,7 @@ class MemoryBook:
                     "declared": claim.declared,
                     "observed": claim.observed,
                     "mapped": dict(claim.mapped),
+                    "working": sum(extra for (where, _), extra in entry.working.items() if where == name),
                     "counts": gives_back.get(entry.instance),
                 }
                 for entry in self.ledger.entries.values()
@@ -158,3 +162,10 @@ class MemoryBook:
             if over.by > self._told.get(over.pool, 0):
                 self._bus.publish(OverCommitted(over.pool, over.budget, over.reserved, over.by))
         self._told = now
+
+
+def _believed(entry: Entry, claim: Claim, pool: str) -> int:
+    """What was seen of an engine; of one at work, that is old news."""
+    if entry.working or claim.observed is None:
+        return entry.held(pool, claim)
+    return claim.observed

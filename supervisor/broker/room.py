@@ -38,6 +38,12 @@ class Room:
         self._staying = None
         self._free.clear()
 
+    def works(self, instance: str, slot: int, working: Mapping[str, int]) -> None:
+        """From here on the pass counts a lease's working set as taken."""
+        self.ledger = self.ledger.work(instance, slot, working)
+        self._staying = None
+        self._free.clear()
+
     def goes(self, instance: str) -> None:
         """It will be gone."""
         self.gone.add(instance)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from supervisor.config.schema import QueueConfig
 
@@ -16,6 +16,7 @@ class Ticket:
     Attributes:
         weight: its caller's share of the service, against others.
         slotless: it only wants the model to be ready: a load by hand.
+        working: bytes by pool that its lease adds while it runs.
     """
 
     number: int
@@ -26,6 +27,7 @@ class Ticket:
     since: float
     weight: float = 1.0
     slotless: bool = False
+    working: Mapping[str, int] = field(default_factory=dict, compare=False, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

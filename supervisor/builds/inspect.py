@@ -177,13 +177,14 @@ class BuildInspector:
         async with anyio.create_task_group() as group:
             group.start_soon(ask, "version", adapter.version_args)
             group.start_soon(ask, "help", adapter.help_args)
-            group.start_soon(ask, "devices", adapter.devices_args)
+            if adapter.devices_args:
+                group.start_soon(ask, "devices", adapter.devices_args)
         facts = BuildFacts(
             version=adapter.parse_version(_for_adapter(outputs["version"])),
             flags=adapter.parse_flags(_for_adapter(outputs["help"])),
-            devices=adapter.parse_devices(_for_adapter(outputs["devices"])),
+            devices=adapter.parse_devices(_for_adapter(outputs["devices"])) if "devices" in outputs else None,
         )
-        answers = [outputs["version"], outputs["help"], outputs["devices"]]
+        answers = [outputs[topic] for topic in ("version", "help", "devices") if topic in outputs]
         problem = find_problem(answers, self._limit_seconds)
         if problem is None and all_succeeded(answers):
             self._known[key] = without_free(facts)

@@ -42,6 +42,7 @@ from supervisor.config.sections import (
     Lane,
     ListenConfig,
     LivenessConfig,
+    PicturesConfig,
     QuarantineConfig,
     QueueConfig,
     ReadinessConfig,
@@ -69,6 +70,7 @@ __all__ = [
     "ListenConfig",
     "LivenessConfig",
     "ModelConfig",
+    "PicturesConfig",
     "PresetConfig",
     "QuarantineConfig",
     "QueueConfig",
@@ -128,6 +130,9 @@ class Config(Section):
         json_schema_extra=NEXT_LAUNCH,
     )
     broker: BrokerConfig = Field(BrokerConfig(), description="queue and eviction", json_schema_extra=LIVE)
+    pictures: PicturesConfig = Field(
+        PicturesConfig(), description="limits of requests for pictures", json_schema_extra=LIVE
+    )
     supervision: SupervisionConfig = Field(
         SupervisionConfig(), description="keeping instances healthy", json_schema_extra=LIVE
     )

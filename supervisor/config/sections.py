@@ -214,6 +214,23 @@ class BrokerConfig(Section):
     eviction: EvictionConfig = Field(EvictionConfig(), description="making room", json_schema_extra=LIVE)
 
 
+class PicturesConfig(Section):
+    """What requests for pictures may ask for, and how long pictures are kept."""
+
+    max_edge: Whole = Field(2048, ge=64, le=8192, description="longest edge, in pixels", json_schema_extra=LIVE)
+    max_steps: Whole = Field(100, ge=1, le=100, description="steps of one picture", json_schema_extra=LIVE)
+    max_count: Whole = Field(4, ge=1, le=8, description="pictures of one request", json_schema_extra=LIVE)
+    max_prompt: Whole = Field(8000, ge=1, description="characters of a prompt", json_schema_extra=LIVE)
+    max_source_pixels: Whole = Field(
+        2**25, ge=4096, description="pixels of a source picture, by its header", json_schema_extra=LIVE
+    )
+    keep: Interval = Field(
+        600,
+        description="jobs that have ended, and pictures behind links, are kept for this long",
+        json_schema_extra=LIVE,
+    )
+
+
 class ReadinessConfig(Section):
     """When a start counts as stuck."""
 

@@ -33,12 +33,15 @@ class Api(StrEnum):
     RESPONSES = "responses"
     ANTHROPIC = "anthropic"
     OLLAMA = "ollama"
+    A1111 = "a1111"
 
 
 def api_of(path: str, headers: Container[str] = ()) -> Api:
     """Whose clients ask at this path; two APIs list models at the same one, and one of them says who it is."""
     if path.startswith("/api/"):
         return Api.OLLAMA
+    if path.startswith("/sdapi/"):
+        return Api.A1111
     if path == "/v1/messages" or path.startswith("/v1/messages/"):
         return Api.ANTHROPIC
     if ANTHROPIC_HEADER in headers and (path == "/v1/models" or path.startswith("/v1/models/")):
@@ -133,6 +136,8 @@ TABLE: Mapping[str, Row] = MappingProxyType(
         "upstream_unreachable": Row(502, *_SERVER, retry=Retry.LATER),
         "request_crashes_engine": Row(422, *_BAD),
         UPSTREAM_REFUSED: Row(502, *_SERVER, retry=Retry.NEVER),
+        "image_out_of_memory": Row(400, *_BAD),
+        "image_generation_failed": Row(502, *_SERVER, retry=Retry.NEVER),
         # CallerError
         "invalid_json": Row(400, *_BAD),
         "invalid_request": Row(400, *_BAD),
@@ -143,6 +148,13 @@ TABLE: Mapping[str, Row] = MappingProxyType(
         "response_not_found": Row(404, *_MISSING),
         "request_not_found": Row(404, *_MISSING),
         "response_cancelled": Row(409, *_BAD),
+        "image_source_required": Row(400, *_BAD),
+        "image_undecodable": Row(400, *_BAD),
+        "image_generation_cancelled": Row(409, *_BAD),
+        "image_job_not_found": Row(404, *_MISSING),
+        "image_link_expired": Row(404, *_MISSING),
+        "lora_not_found": Row(400, *_BAD),
+        "lora_incompatible": Row(400, *_BAD),
         "method_not_allowed": Row(405, *_BAD),
         "unauthorized": Row(401, "invalid_request_error", "authentication_error"),
         "forbidden": Row(403, *_NOT_ALLOWED),
@@ -210,9 +222,11 @@ def _body(error: SupervisorError, row: Row, request_id: str, api: Api) -> dict[s
         return {"error": message}
     code = error.facts.get("upstream_code") or error.code
     extras = error.facts.get("extras") or {}
-    return {
+    body: dict[str, Any] = {
         "error": {**extras, "message": message, "type": row.openai, "param": error.facts.get("param"), "code": code}
     }
+    # A1111's clients look for `detail`; Open WebUI, which speaks to both, for the message inside `error`.
+    return {**body, "detail": message} if api is Api.A1111 else body
 
 
 def _retry_headers(error: SupervisorError, row: Row) -> dict[str, str]:

@@ -105,6 +105,7 @@ class Attempt:
         self._mark = ""
         self._survivors: tuple[int, ...] = ()
         self._sight: LastSight | None = None
+        self._launch: Launch | None = None
 
     @property
     def no_gpu(self) -> str | None:
@@ -140,6 +141,7 @@ class Attempt:
             report = await self._run(plan, ticket, stop, told)
             tools.log.ended(_log_end(ticket.id, report))
         finally:
+            ticket.close()
             tools.forget_key(ticket.api_key)
             with anyio.CancelScope(shield=True):
                 await self._take_back()
@@ -161,7 +163,8 @@ class Attempt:
             tools.log.started(start)
             return explain(plan, self._ending("starting", None, log=(), planned=False, spawn=error))
         self.pid = child.pid
-        launch = Launch(ticket, plan, tools.instance_id, self._generation, child.pid)
+        launch = self._launch = Launch(ticket, plan, tools.instance_id, self._generation, child.pid)
+        launch.unfinished = lambda: child.tail.unfinished
         reports: list[ExitReport] = []
         async with anyio.create_task_group() as tasks:
             try:
@@ -277,6 +280,8 @@ class Attempt:
         if self._ready_at is None and (found := self._tools.adapter.read_declared(line)) is not None:
             self.declared.add(found)
         self._tools.log.write_line(line)
+        if self._launch is not None:
+            self._launch.wrote(line)
 
     def _watch(self, child: ChildProcess) -> Callable[[], float]:
         def standing_still() -> float:

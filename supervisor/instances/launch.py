@@ -8,7 +8,7 @@ import errno
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,11 +27,21 @@ CALLS_BESIDE_SLOTS = 2
 
 @dataclass(frozen=True, slots=True)
 class LaunchTicket:
-    """What is decided before a process exists: id, address and key."""
+    """What is decided before a process exists: id, address and key.
+
+    Attributes:
+        guard: keeps a port ours until the process listens on it, and nobody else's while it lives.
+    """
 
     id: str
     endpoint: Endpoint
     api_key: str
+    guard: socket.socket | None = None
+
+    def close(self) -> None:
+        """The process is gone: its port is anybody's."""
+        if self.guard is not None:
+            self.guard.close()
 
 
 def prepare_ticket(adapter: EngineAdapter, runtime_dir: Path) -> LaunchTicket:
@@ -43,7 +53,8 @@ def prepare_ticket(adapter: EngineAdapter, runtime_dir: Path) -> LaunchTicket:
     launch_id = f"{secrets.token_hex(3)}"
     key = secrets.token_urlsafe(32)
     if adapter.socket_suffix is None:
-        return LaunchTicket(launch_id, Endpoint(port=_free_port()), key)
+        guard = _guarded_port()
+        return LaunchTicket(launch_id, Endpoint(port=guard.getsockname()[1]), key, guard)
     path = runtime_dir / f"{launch_id}{adapter.socket_suffix}"
     if len(bytes(path)) > MAX_SOCKET_PATH:
         raise ConfigError(
@@ -64,11 +75,19 @@ def sweep_sockets(runtime_dir: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _guarded_port() -> socket.socket:
+    """A free loopback port, held for as long as the socket is open.
+
+    Servers that share ports (SO_REUSEPORT) start on a taken one too, and the system then deals out connections between
+    the two. A load can take minutes, in which a port that was only looked at may be taken by somebody else. Bound, but
+    not listening, the guard gets no connection; it lets only such a server of this user in, and no port is dealt out
+    twice.
+    """
+    guard = socket.socket()
+    if hasattr(socket, "SO_REUSEPORT"):
+        guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    guard.bind(("127.0.0.1", 0))
+    return guard
 
 
 class Launch:
@@ -81,6 +100,8 @@ class Launch:
         headers: the engine's key; sent with each request, never logged.
         calls: the gate that every call to the process passes: its slots, and a few for looking at it.
         progress_at: monotonic second at which a request last heard anything of it.
+        listeners: told of each line that it writes.
+        unfinished: the line that it is writing, as far as it has come.
     """
 
     def __init__(self, ticket: LaunchTicket, plan: LaunchPlan, instance_id: str, generation: int, pid: int) -> None:
@@ -95,8 +116,15 @@ class Launch:
         self.session = _session(ticket.endpoint)
         self.calls = asyncio.Semaphore(plan.slots + CALLS_BESIDE_SLOTS)
         self.progress_at = time.monotonic()
+        self.listeners: list[Callable[[str], None]] = []
+        self.unfinished: Callable[[], str] = str
         self._overdue: float | None = None
         self._look = anyio.Event()
+
+    def wrote(self, line: str) -> None:
+        """It has written a line."""
+        for listener in tuple(self.listeners):
+            listener(line)
 
     def overdue(self, seconds: float) -> None:
         """A request has heard nothing for ``seconds``, all that it may wait: have the engine looked at now."""

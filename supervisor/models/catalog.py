@@ -10,7 +10,7 @@ from pathlib import Path
 from engines.contract import Capability, EngineAdapter, EngineKind, LaunchSettings, ModelMetadata
 from supervisor.config.schema import Config, ModelConfig, PresetConfig
 from supervisor.events import Event, ModelBroken, ModelFound, ModelNameTaken
-from supervisor.models.inventory import FoundModel
+from supervisor.models.inventory import FoundModel, NamedParts
 
 _LONGEST_GUESS = 200  # a longer name is no misspelling, and comparing takes long
 
@@ -99,8 +99,17 @@ def explicit_files(config: Config) -> tuple[tuple[EngineKind, Path], ...]:
     )
 
 
+def explicit_parts(config: Config) -> tuple[NamedParts, ...]:
+    """Every configured model that comes in parts, for ``Inventory.scan``."""
+    return tuple(
+        NamedParts(name, model.engine, {role: _places(config, file) for role, file in model.files.items()})
+        for name, model in config.models.items()
+        if model.files
+    )
+
+
 def build_catalog(config: Config, found: Sequence[FoundModel], adapters: Mapping[EngineKind, EngineAdapter]) -> Catalog:
-    """The catalog of a config and what ``Inventory.scan`` found with ``explicit_files`` of that config.
+    """The catalog of a config and what ``Inventory.scan`` found with ``explicit_files`` and ``explicit_parts`` of it.
 
     A found file that a configured model names is not listed again under its own name. Names go to the configured
     models' ids, then to their aliases, then to found models, each in order; who comes later goes without.
@@ -111,9 +120,11 @@ def build_catalog(config: Config, found: Sequence[FoundModel], adapters: Mapping
         _entry(config, adapters, name, model, located[name], aliases[name]) for name, model in config.models.items()
     ]
     by_name = {name: entry for entry in entries for name in (entry.id, *entry.aliases)}
-    claimed = {(place.engine, place.path) for place in located.values() if isinstance(place, FoundModel)}
+    claimed = {
+        (place.engine, path) for place in located.values() if isinstance(place, FoundModel) for path in place.files
+    }
     for loose in found:
-        if (loose.engine, loose.path) in claimed:
+        if loose.named or (loose.engine, loose.path) in claimed:
             continue
         if (holder := by_name.get(loose.id)) is not None:
             kept = str(holder.files[0]) if holder.files else holder.id
@@ -164,7 +175,8 @@ def _entry(
 def _locate(config: Config, name: str, model: ModelConfig, found: Iterable[FoundModel]) -> FoundModel | str:
     """The found model that a configured one means, or why there is none."""
     if model.files:
-        return f"{name} names parts by `files`, which {model.engine} does not take. Name its first file as `file`."
+        parted = (one for one in found if one.named and (one.engine, one.id) == (model.engine, name))
+        return next(parted, f"the parts of {name} were not looked for")
     if model.file is None:
         wanted = (model.engine, name)
         by_id = next((candidate for candidate in found if (candidate.engine, candidate.id) == wanted), None)

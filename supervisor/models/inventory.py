@@ -30,6 +30,7 @@ class FoundModel:
         files: all files, in order; only the first where parts are missing.
         metadata: None where it is broken.
         broken: why it can't be served, in words for the owner.
+        named: the config names it, by its parts.
     """
 
     id: str
@@ -38,6 +39,16 @@ class FoundModel:
     files: tuple[Path, ...]
     metadata: ModelMetadata | None
     broken: str | None
+    named: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NamedParts:
+    """A model that a config names by its parts: by role, the places at which each may lie."""
+
+    id: str
+    engine: EngineKind
+    places: Mapping[str, tuple[Path, ...]]
 
 
 class Inventory:
@@ -53,11 +64,15 @@ class Inventory:
         self._published: frozenset[Event] = frozenset()
 
     async def refresh(
-        self, dirs: Iterable[Path], explicit_files: Iterable[tuple[EngineKind, Path]] = ()
+        self,
+        dirs: Iterable[Path],
+        explicit_files: Iterable[tuple[EngineKind, Path]] = (),
+        named: Iterable[NamedParts] = (),
     ) -> tuple[FoundModel, ...]:
         """``scan`` in a worker thread, then publish what was skipped and was not already said last time."""
         # A folder on a dead network share may hold the thread for ever: it is left behind at a stop.
-        found = await anyio.to_thread.run_sync(self.scan, tuple(dirs), tuple(explicit_files), abandon_on_cancel=True)
+        asked = (tuple(dirs), tuple(explicit_files), tuple(named))
+        found = await anyio.to_thread.run_sync(self.scan, *asked, abandon_on_cancel=True)
         notes, self._notes = self._notes, []
         for note in notes:
             if note not in self._published:
@@ -66,10 +81,14 @@ class Inventory:
         return found
 
     def scan(
-        self, dirs: Iterable[Path], explicit_files: Iterable[tuple[EngineKind, Path]] = ()
+        self,
+        dirs: Iterable[Path],
+        explicit_files: Iterable[tuple[EngineKind, Path]] = (),
+        named: Iterable[NamedParts] = (),
     ) -> tuple[FoundModel, ...]:
         """All models under ``dirs``, the first folder's first, then those of ``explicit_files`` that exist elsewhere.
 
+        Those of ``named`` come last, whether they are whole or not.
         Reads files, so it belongs in a worker thread; publishes nothing itself. What is no model of its own and later
         parts are listed only where they were named explicitly, as broken.
         """
@@ -86,10 +105,11 @@ class Inventory:
             for kind, path in explicit_files:
                 if (kind, path) not in found and kind in self._adapters and _is_there(path):
                     self._look(self._adapters[kind], path, found, named=True)
+            parted = [_read_parts(self._adapters[one.engine], one) for one in named if one.engine in self._adapters]
             if reason := self._cache.save():
                 notes.append(self._cache_unusable(reason))
             self._notes = notes
-            return tuple(found.values())
+            return (*found.values(), *parted)
 
     def _look(
         self, adapter: EngineAdapter, path: Path, found: dict[tuple[EngineKind, Path], FoundModel], *, named: bool
@@ -135,6 +155,32 @@ class Inventory:
 
     def _cache_unusable(self, reason: str) -> StateFileUnusable:
         return StateFileUnusable(str(self._cache.file.path if self._cache.file else ""), reason)
+
+
+def _read_parts(adapter: EngineAdapter, named: NamedParts) -> FoundModel:
+    """The model that these parts make, or why they make none; headers of parts are small, so none is remembered."""
+    unknown = [role for role in named.places if role not in adapter.parts]
+    nowhere = [role for role, tried in named.places.items() if not tried]
+    places = {role: next(filter(_is_there, tried), tried[0]) for role, tried in named.places.items() if tried}
+    files = tuple(places.values())
+    metadata, broken = None, None
+    if unknown:
+        known = ", ".join(adapter.parts) or "none: name its first file as `file`"
+        broken = f"`files` of {named.id} names {', '.join(unknown)}; the parts of {adapter.kind} are {known}."
+    elif nowhere:
+        broken = f"{', '.join(nowhere)} of {named.id} names no folder, and model_dirs is empty: write the whole path."
+    elif missing := [f"{role} ({path})" for role, path in places.items() if not _is_there(path)]:
+        broken = f"parts of {named.id} were not found: {', '.join(missing)}. Fetch them, or correct `files`."
+    else:
+        try:
+            metadata = adapter.read_parts(places)
+        except EngineError as error:
+            broken = str(error)
+        except Exception as error:  # noqa: BLE001  see Inventory._look
+            broken = f"reading it failed by a fault of our own: {error!r}. Please report it."
+    return FoundModel(
+        named.id, adapter.kind, files[0] if files else Path(named.id), files, metadata, broken, named=True
+    )
 
 
 def _id_of(path: Path, adapter: EngineAdapter) -> str:

@@ -29,12 +29,16 @@ class ContextRequest:
 
 @dataclass(frozen=True, slots=True)
 class ContextChoice:
-    """Tokens for one request, slots, and the KV type, each with its reason."""
+    """Tokens for one request, slots, and the KV type, each with its reason; None where there are none."""
 
-    ctx_size: int
+    ctx_size: int | None
     slots: int
-    cache_type: str
+    cache_type: str | None
     choices: tuple[Choice, ...]
+
+
+NO_CONTEXT = ContextChoice(None, 1, None, (Choice("slots", 1, "this engine serves one request at a time"),))
+"""Of an engine whose requests take up no context."""
 
 
 def choose_context(request: ContextRequest) -> ContextChoice:

@@ -26,7 +26,7 @@ from supervisor.errors import PlanError
 from supervisor.host.pools import PoolRoom
 from supervisor.host.snapshot import HostSnapshot
 from supervisor.planning.concessions import LEAST_CTX, STEPS, Ladder, concede
-from supervisor.planning.context import ContextChoice, ContextRequest, choose_context
+from supervisor.planning.context import NO_CONTEXT, ContextChoice, ContextRequest, choose_context
 from supervisor.planning.corrections import Learned, corrected_by, kind_of, told
 from supervisor.planning.explained import memory_choice, place_choices, with_sizes
 from supervisor.planning.placement import Offer, Placements, offer_devices
@@ -86,7 +86,7 @@ def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
     settings = wishes.merged()
     asked = _thread_request(request, wishes, adapter)
     threads = choose_threads(asked)
-    context = choose_context(_context_request(request, wishes, asked))
+    context = choose_context(_context_request(request, wishes, asked)) if adapter.has_context else NO_CONTEXT
     movable = adapter.movable(request.metadata, settings)
     predict = adapter.estimator(request.metadata)
     better = corrected_by(predict, request.build.fingerprint, request.learned)

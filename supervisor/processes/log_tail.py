@@ -75,6 +75,11 @@ class LogTail:
             return []
         return self._split(data)
 
+    @property
+    def unfinished(self) -> str:
+        """The line that is being written, as far as it has come; a progress bar's is ended only by the next."""
+        return _render(bytes(self._head), self._length)
+
     def close(self) -> list[str]:
         """The unfinished last line, when the stream has ended."""
         if not self._length:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -26,6 +27,7 @@ class ModelReader:
     kind = EngineKind.LLAMA_CPP
     settings_type = LlamaCppSettings
     model_suffixes = (".gguf",)
+    parts: Mapping[str, str] = {}
 
     def __init__(self) -> None:
         self.read: list[str] = []

@@ -11,7 +11,7 @@ from engines.contract import Capability, EngineKind
 from supervisor.clock import SystemClock
 from supervisor.config.schema import Config
 from supervisor.events import EventBus, ModelBroken, ModelFound
-from supervisor.models.catalog import Catalog, ModelEntry, build_catalog, explicit_files
+from supervisor.models.catalog import Catalog, ModelEntry, build_catalog, explicit_files, explicit_parts
 from supervisor.models.inventory import Inventory
 from tests.fakes.model_reader import ModelReader, write_word
 
@@ -26,7 +26,8 @@ def _catalog(dirs: list[Path], models: dict[str, Any] | None = None, defaults: d
             "engines": {"llama.cpp": {"defaults": defaults or {}}},
         }
     )
-    found = Inventory(_ADAPTERS, None, EventBus(SystemClock())).scan(config.model_dirs, explicit_files(config))
+    inventory = Inventory(_ADAPTERS, None, EventBus(SystemClock()))
+    found = inventory.scan(config.model_dirs, explicit_files(config), explicit_parts(config))
     return build_catalog(config, found, _ADAPTERS)
 
 

@@ -1,0 +1,91 @@
+"""From a plan to sd-server's arguments: the only place that writes its flags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from engines.contract import BuildFacts, Choice, Command, Endpoint, PlanDraft
+from engines.formats.diffusion import MODEL
+from engines.sd_cpp.extra_args import check_extra_args, own_flags
+from engines.sd_cpp.settings import SdCppSettings
+
+# Roles of files, and what each is; a role's flag is written from it.
+PARTS: Mapping[str, str] = MappingProxyType(
+    {
+        MODEL: "the whole model, or most of it",
+        "diffusion_model": "the network that draws",
+        "vae": "the autoencoder",
+        "tae": "a tiny autoencoder: quicker, with less detail",
+        "clip_l": "text encoder",
+        "clip_g": "text encoder",
+        "t5xxl": "text encoder",
+        "llm": "a language model as text encoder",
+        "llm_vision": "the eyes of that language model",
+        "clip_vision": "the encoder of source pictures",
+    }
+)
+_FLAGS: Mapping[str, str] = MappingProxyType(
+    {role: f"--{'diffusion-model' if role == 'diffusion_model' else role}" for role in PARTS}
+)
+# Flags that change where memory goes are no use to a build that does not know them, and no harm to leave out.
+_SWITCHES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "flash_attention": ("--diffusion-fa", "from launch.flash_attention"),
+        "offload_to_cpu": ("--offload-to-cpu", "from launch.offload_to_cpu"),
+        "clip_on_cpu": ("--clip-on-cpu", "from launch.clip_on_cpu"),
+        "vae_on_cpu": ("--vae-on-cpu", "from launch.vae_on_cpu"),
+    }
+)
+
+Argument = tuple[str, str | None, str]
+
+
+def build_command(draft: PlanDraft, facts: BuildFacts) -> Command:
+    """Arguments in a fixed order; extra ones last, so that they win.
+
+    Raises:
+        SettingsError: ``extra_args`` name something that is not theirs to say.
+    """
+    settings = settings_of(draft)
+    extra = settings.extra_args or ()
+    check_extra_args(extra)
+    taken = own_flags(extra)
+    argv: list[str] = []
+    choices: list[Choice] = []
+    for flag, value, reason in _arguments(draft, settings):
+        if flag in taken:
+            choices.append(Choice(flag, value, "left to extra_args"))
+        elif facts.flags is not None and flag not in facts.flags:
+            choices.append(Choice(flag, value, "not said: this build does not list it in --help"))
+        else:
+            argv += [flag] if value is None else [flag, value]
+            if reason:
+                choices.append(Choice(flag.lstrip("-"), value if value is not None else True, reason))
+    return Command(argv=(*argv, *extra), choices=tuple(choices))
+
+
+def endpoint_args(endpoint: Endpoint) -> tuple[str, ...]:
+    """No build known here listens on a Unix socket."""
+    return ("--listen-ip", "127.0.0.1", "--listen-port", str(endpoint.port))
+
+
+def settings_of(draft: PlanDraft) -> SdCppSettings:
+    """The draft's settings, as this engine's."""
+    if not isinstance(draft.settings, SdCppSettings):
+        raise TypeError(f"stable-diffusion.cpp was given {type(draft.settings).__name__}")
+    return draft.settings
+
+
+def _arguments(draft: PlanDraft, settings: SdCppSettings) -> Iterator[Argument]:
+    for role, file in zip(draft.metadata.roles or (MODEL,), draft.files, strict=False):
+        yield _FLAGS[role], str(file), ""
+    if settings.lora_dir is not None:
+        yield "--lora-model-dir", str(settings.lora_dir), ""
+    yield "--lora-apply-mode", "at_runtime", "any other mode changes the weights, and later pictures with them"
+    yield "--seed", "-1", "else every picture without a seed of its own is the same"
+    if draft.threads is not None:
+        yield "--threads", str(draft.threads), ""
+    for name, (flag, reason) in _SWITCHES.items():
+        if getattr(settings, name):
+            yield flag, None, reason

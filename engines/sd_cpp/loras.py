@@ -1,0 +1,131 @@
+"""Whether a LoRA may be given to a model, from the two headers.
+
+sd-server does not look: a LoRA whose shapes don't fit ends the whole process (``GGML_ASSERT`` in ``lora.hpp``). Names
+come in several spellings, which the engine translates. What is spelled as the model's own tensors must have their
+shape; of what is not, a tensor that it could be for must at least exist.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from engines.contract import ModelMetadata
+from engines.formats.diffusion import packed_tensors, read_file
+from engines.pictures import LoraMisfitError
+
+Shape = tuple[int, ...]
+
+# The two factors of a change, in the spellings that are about.
+_DOWN = re.compile(r"[._](?:lora_down|lora_A|lora\.down)(?:\.default)?\.weight$|\.hada_w[12]_b$")
+_UP = re.compile(r"[._](?:lora_up|lora_B|lora\.up)(?:\.default)?\.weight$|\.hada_w[12]_a$")
+_WHOLE = re.compile(r"\.diff$")
+_KRONECKER = re.compile(r"\.lokr_w[12](?:_[ab])?$")
+_PREFIX = re.compile(
+    r"^(?:lora\.|lycoris[._])?(?:lora_unet_|lora_transformer_|model\.diffusion_model\.|diffusion_model[._]"
+    r"|base_model\.model\.|transformer[._]|unet[._])"
+)
+_TEXT = re.compile(r"^(?:lora\.)?(?:lora_te\d?_|text_encoder|text_model|te\d?\.|cond_stage_model|conditioner)")
+_SEPARATORS = re.compile(r"[^0-9a-z]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a LoRA adds to one tensor: its name there, and the shape of the sum."""
+
+    name: str
+    shape: Shape
+
+
+def check_lora(metadata: ModelMetadata, lora: Path) -> str | None:
+    """Let a LoRA pass; the answer is a note for who asked, or None.
+
+    Raises:
+        LoraMisfitError: it would end the engine, or is for another model.
+        ModelFileError: the file can't be read.
+    """
+    model = {_plain(name.removesuffix(".weight")): shape for name, shape in packed_tensors(metadata)}
+    changes, in_text = _changes(read_file(lora).shapes)
+    if not changes:
+        what = "changes text encoders only" if in_text else "holds nothing that a LoRA is made of"
+        raise LoraMisfitError(f"{lora.name} {what}, so it can't be checked against the model")
+    known = [change for change in changes if change.name in model]
+    for change in known:
+        if prod(change.shape) != prod(model[change.name]) or change.shape[0] != model[change.name][0]:
+            raise LoraMisfitError(
+                f"{lora.name} is for another model: its change of {change.name} is {_text(change.shape)}, and there "
+                f"the model has {_text(model[change.name])}"
+            )
+    places = _places(model.values())
+    for change in changes:
+        if change.name not in model and not _could_be(change.shape, places):
+            raise LoraMisfitError(
+                f"{lora.name} is for another model: nothing in this one could take its change of {change.name}, "
+                f"{_text(change.shape)}"
+            )
+    if known:
+        return None
+    return f"no tensor of {lora.name} is named like one of the model: it may change nothing"
+
+
+def _changes(shapes: Mapping[str, Shape]) -> tuple[list[Change], bool]:
+    """The changes to the network that draws; and whether there are any to text encoders.
+
+    Raises:
+        LoraMisfitError: two factors that don't go together.
+    """
+    found: list[Change] = []
+    in_text = False
+    for name, down in shapes.items():
+        if _TEXT.match(name):
+            in_text = True
+            continue
+        base = _DOWN.sub("", name)
+        if _WHOLE.search(name):
+            found.append(Change(_bare(_WHOLE.sub("", name)), down))
+        elif base != name:
+            up = _partner(shapes, name, base)
+            if up is None or len(down) < 2 or len(up) < 2 or down[0] != up[1]:  # noqa: PLR2004  matrices at least
+                raise LoraMisfitError(f"{name[:80]} has no partner that it can be multiplied with")
+            found.append(Change(_bare(base), (up[0], *down[1:])))
+        elif _KRONECKER.search(name):
+            raise LoraMisfitError("it is a LoKr, whose shapes can't be checked here: convert it to a plain LoRA")
+    return found, in_text
+
+
+def _partner(shapes: Mapping[str, Shape], name: str, base: str) -> Shape | None:
+    ending = name[len(base) :]
+    for down, up in (("lora_down", "lora_up"), ("lora_A", "lora_B"), ("lora.down", "lora.up"), ("_b", "_a")):
+        if down in ending and (found := shapes.get(base + ending.replace(down, up))) is not None:
+            return found
+    return None
+
+
+def _bare(name: str) -> str:
+    return _plain(_PREFIX.sub("", name).removesuffix(".weight"))
+
+
+def _plain(name: str) -> str:
+    return _SEPARATORS.sub("_", name.lower()).strip("_")
+
+
+def _places(shapes: Iterable[Shape]) -> Mapping[int, int]:
+    """The most rows of any matrix, by what one of its rows takes in."""
+    places: dict[int, int] = {}
+    for shape in shapes:
+        if len(shape) > 1:
+            width = prod(shape[1:])
+            places[width] = max(places.get(width, 0), shape[0])
+    return places
+
+
+def _could_be(shape: Shape, places: Mapping[int, int]) -> bool:
+    """A part of a larger matrix, as where three projections are kept as one."""
+    return len(shape) > 1 and shape[0] <= places.get(prod(shape[1:]), 0)
+
+
+def _text(shape: Shape) -> str:
+    return "x".join(map(str, shape))

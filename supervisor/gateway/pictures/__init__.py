@@ -1,0 +1,1 @@
+"""Pictures: what is asked for, jobs, and what engines make of them."""
