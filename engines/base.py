@@ -70,6 +70,14 @@ class AdapterDefaults:
         """No."""
         return False
 
+    def name_stop(self, sent: dict[str, Any]) -> dict[str, Any]:
+        """As it is."""
+        return sent
+
+    def stop_string(self, _data: bytes) -> str | None:
+        """It is not told."""
+        return None
+
     def count_tokens(self, _body: dict[str, Any]) -> Generator[tuple[str, dict[str, Any]], bytes, int]:
         """Tokens are for engines that serve text.
 
