@@ -31,6 +31,14 @@ class DaemonStopping(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigReloading(Event):
+    """The config is being read again; ``config_reloaded`` or ``config_rejected`` follows."""
+
+    level: ClassVar[Level] = "debug"
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigReloaded(Event):
     """The config was read again; ``changed`` and ``needs_restart`` are paths of fields."""
 

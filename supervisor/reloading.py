@@ -12,7 +12,7 @@ from supervisor.config.diff import ConfigDiff, after_reload, diff
 from supervisor.config.load import LoadedConfig
 from supervisor.config.schema import Config
 from supervisor.errors import ConfigError
-from supervisor.events import ConfigRejected, ConfigReloaded, EventBus
+from supervisor.events import ConfigRejected, ConfigReloaded, ConfigReloading, EventBus
 from supervisor.models.catalog import ModelEntry
 
 
@@ -66,6 +66,7 @@ class Reloader:
             ConfigError: the file, or one that it names, can't be used; the old config goes on.
         """
         async with self._lock:
+            self._bus.publish(ConfigReloading(cause))
             try:
                 return await self._reload(cause)
             except ConfigError as error:

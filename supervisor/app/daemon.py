@@ -68,6 +68,7 @@ from supervisor.telemetry.journal import Journal
 from supervisor.telemetry.logging import log_events
 from supervisor.telemetry.metrics import Metrics
 from supervisor.telemetry.sentences import news
+from supervisor.telemetry.service_manager import ServiceManager
 
 
 async def run_daemon(loaded: LoadedConfig, *, options: DaemonOptions) -> int:
@@ -92,6 +93,7 @@ class Daemon:
         self._clock = SystemClock()
         self._bus = EventBus(self._clock)
         log_events(self._bus, options.logger, options.lines)
+        self._manager = ServiceManager(options.env, self._bus)
         self._logs = LogFolder(config.state_dir / FOLDER_NAME, self._clock, self._bus, options.redactor.clean)
         self._records = LaunchRecords(config.state_dir, self._bus)
         self._orphans = OrphanSweep(self._records, config.supervision.stop.grace, self._bus)
@@ -153,6 +155,7 @@ class Daemon:
             # The log folder outlives the engines, so that their last words are written.
             async with anyio.create_task_group() as outer:
                 await outer.start(self._logs.run)
+                await outer.start(self._manager.run)
                 try:
                     await self._serve(signals)
                 finally:
