@@ -30,6 +30,14 @@ class AdapterDefaults:
         """No listing that can be trusted."""
         return None
 
+    def build_files(self, _executable: Path) -> tuple[Path, ...]:
+        """The executable and its libraries are all of it."""
+        return ()
+
+    def model_root(self, path: Path) -> Path:
+        """A model is a file."""
+        return path
+
     def split_files(self, path: Path) -> tuple[Path, ...] | None:
         """A model is one file."""
         return (path,)

@@ -58,9 +58,11 @@ class KnownPackage:
         module: import name of the package; it is located, never imported.
         executable: path of the executable inside the package's folder.
         library_path: folder inside the package for ``LD_LIBRARY_PATH``; None if not needed.
+        interpreter: the executable is the interpreter that the package is installed for, which is the daemon's own.
     """
 
     name: str
     module: str
     executable: str
     library_path: str | None = None
+    interpreter: bool = False

@@ -262,6 +262,17 @@ class EngineAdapter(Protocol):
         """The device listing, or None when it can't be trusted."""
         ...
 
+    def build_files(self, executable: Path) -> tuple[Path, ...]:
+        """Files that make an executable this build, beside its own bytes and the libraries beside it.
+
+        An engine that has any is not its executable alone: two names of one such executable may be two builds.
+        """
+        ...
+
+    def model_root(self, path: Path) -> Path:
+        """What a model is known by, of a file that was found: the file itself, or the folder that it stands for."""
+        ...
+
     def split_files(self, path: Path) -> tuple[Path, ...] | None:
         """All parts of the model that ``path`` begins, in order; None if it is a later part.
 

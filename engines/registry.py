@@ -7,12 +7,14 @@ from types import MappingProxyType
 
 from engines.contract import EngineAdapter, EngineKind
 from engines.llama_cpp.adapter import LlamaCppAdapter
+from engines.mlx.adapter import MlxAdapter
 from engines.sd_cpp.adapter import SdCppAdapter
 
 ADAPTERS: Mapping[EngineKind, EngineAdapter] = MappingProxyType(
     {
         EngineKind.LLAMA_CPP: LlamaCppAdapter(),
         EngineKind.SD_CPP: SdCppAdapter(),
+        EngineKind.MLX: MlxAdapter(),
     }
 )
 

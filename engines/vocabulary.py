@@ -10,6 +10,7 @@ class EngineKind(StrEnum):
 
     LLAMA_CPP = "llama.cpp"
     SD_CPP = "stable-diffusion.cpp"
+    MLX = "mlx"
 
 
 class Capability(StrEnum):

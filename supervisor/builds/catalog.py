@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -59,7 +60,7 @@ def find_builds(config: EngineConfig, adapter: EngineAdapter, env: Mapping[str, 
         if build != "auto"
     ]
     names = {candidate.name for candidate in configured}
-    paths = {_real(candidate.executable) for candidate in configured}
+    paths = {_identity(candidate.executable, adapter) for candidate in configured}
     order = iter(configured)
     found: list[Candidate] = []
     for build in config.builds:
@@ -78,7 +79,7 @@ def _discover(
     ``names`` and ``paths`` are those taken, and are added to.
     """
     for candidate in (*_on_path(config, adapter, env), *_in_packages(config, adapter, env)):
-        path = _real(candidate.executable)
+        path = _identity(candidate.executable, adapter)
         if path in paths:
             continue
         paths.add(path)
@@ -92,7 +93,7 @@ def _in_packages(config: EngineConfig, adapter: EngineAdapter, env: Mapping[str,
         folder = _package_folder(package.module)
         if folder is None:
             continue
-        executable = folder / package.executable
+        executable = Path(sys.executable) if package.interpreter else folder / package.executable
         if not executable.is_file():
             continue  # another version of the package, or its source alone
         yield Candidate(
@@ -151,8 +152,9 @@ def _problem(executable: Path) -> str | None:
     return None
 
 
-def _real(path: Path) -> str:
-    return os.path.realpath(path)
+def _identity(path: Path, adapter: EngineAdapter) -> str:
+    """Equal for two names of one build. The interpreters of two environments are often links to one file."""
+    return str(path.absolute()) if adapter.build_files(path) else os.path.realpath(path)
 
 
 def _free_name(name: str, taken: set[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,8 @@ class Fingerprints:
         self._cache = Cache(cache, bus, _KEEP_FILES)
         self._lock = anyio.Lock()
 
-    async def of(self, executable: Path) -> str:
-        """SHA-256 in hex over the executable and the libraries beside it; hashing happens in a worker thread.
+    async def of(self, executable: Path, more: Sequence[Path] = ()) -> str:
+        """SHA-256 in hex over the executable, the libraries beside it and ``more``; hashed in a worker thread.
 
         Raises:
             PlanError: ``build_unusable``: one of the files can't be read.
@@ -51,7 +51,7 @@ class Fingerprints:
         # One at a time: a second caller finds the first one's work done, and the disk is read in order.
         async with self._lock:
             try:
-                parts = await anyio.to_thread.run_sync(_parts, executable, abandon_on_cancel=True)
+                parts = await anyio.to_thread.run_sync(_parts, executable, more, abandon_on_cancel=True)
                 known = {part.path: digest for part in parts if (digest := self._known(part)) is not None}
                 work = [part for part in parts if part.path not in known]
                 hashed = await anyio.to_thread.run_sync(_hash_parts, work, abandon_on_cancel=True) if work else []
@@ -78,13 +78,14 @@ def _entry(part: _Part, digest: str) -> dict[str, Any]:
     return {"signature": list(part.signature), "sha256": digest}
 
 
-def _parts(executable: Path) -> list[_Part]:
-    """The executable first, then libraries by name; several names of one file count once, by the first."""
+def _parts(executable: Path, more: Sequence[Path]) -> list[_Part]:
+    """The executable first, libraries by name, then the rest; several names of one file count once, by the first."""
     real = Path(os.path.realpath(executable))
     # The executable's own name says nothing about its bytes; a library's name is what the loader looks for.
     parts = [_part("executable", real)]
     seen = {parts[0].identity}
-    for path in sorted(_libraries(real.parent), key=lambda path: (path.name, str(path))):
+    libraries = sorted(_libraries(real.parent), key=lambda path: (path.name, str(path)))
+    for path in (*libraries, *more):
         try:
             part = _part(path.name, path)
         except FileNotFoundError:

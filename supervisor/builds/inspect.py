@@ -109,7 +109,7 @@ class BuildInspector:
     async def fingerprint(self, candidate: Candidate) -> str | None:
         """The hash of its bytes now, cheap while no file has changed; None when they can't be read."""
         try:
-            return await self._fingerprints.of(candidate.executable)
+            return await self._fingerprints.of(candidate.executable, self._files(candidate))
         except PlanError:
             return None
 
@@ -119,7 +119,7 @@ class BuildInspector:
         fingerprint, facts = None, UNKNOWN
         if not missing:
             try:
-                fingerprint = await self._fingerprints.of(candidate.executable)
+                fingerprint = await self._fingerprints.of(candidate.executable, self._files(candidate))
             except PlanError as error:
                 problem = problem or error.message
         if problem is None and fingerprint is not None:
@@ -138,6 +138,9 @@ class BuildInspector:
         )
         self._publish(build)
         return build
+
+    def _files(self, candidate: Candidate) -> tuple[Path, ...]:
+        return self._adapter_for(candidate.engine).build_files(candidate.executable)
 
     async def _facts(self, candidate: Candidate, fingerprint: str) -> tuple[BuildFacts, str | None]:
         """Remembered, or from someone who is asking already, or asked for now; with the problem found, if any."""

@@ -132,8 +132,10 @@ class Inventory:
             broken = str(error)
         except Exception as error:  # noqa: BLE001  one file that a reader stumbles over must not hide the others
             broken = f"reading it failed by a fault of our own: {error!r}. Please report it."
-        found[adapter.kind, path] = FoundModel(
-            _id_of(path, adapter), adapter.kind, path, files or (path,), metadata, broken
+        root = adapter.model_root(path)
+        place = path if named else root
+        found[adapter.kind, place] = FoundModel(
+            _id_of(root, adapter), adapter.kind, place, files or (path,), metadata, broken
         )
 
     def _read(self, adapter: EngineAdapter, files: tuple[Path, ...]) -> ModelMetadata:
@@ -184,7 +186,8 @@ def _read_parts(adapter: EngineAdapter, named: NamedParts) -> FoundModel:
 
 
 def _id_of(path: Path, adapter: EngineAdapter) -> str:
-    suffix = next((end for end in adapter.model_suffixes if path.name.lower().endswith(end)), path.suffix)
+    other = "" if path.is_dir() else path.suffix
+    suffix = next((end for end in adapter.model_suffixes if path.name.lower().endswith(end)), other)
     stem = path.name[: len(path.name) - len(suffix)]
     return _BLANK.sub("-", _PART.sub("", stem).strip()) or path.name
 

@@ -36,6 +36,10 @@ class ModelReader:
         """Itself, typed as the whole that it is a part of."""
         return cast("EngineAdapter", self)
 
+    def model_root(self, path: Path) -> Path:
+        """A model is a file."""
+        return path
+
     def split_files(self, path: Path) -> tuple[Path, ...] | None:
         """``X-00001-of-00002.gguf`` has a second part."""
         if "-00002-of-" in path.name:

@@ -81,8 +81,15 @@ def _facts(options: Options, model: Any, tokenizer: Any, config: Mapping[str, An
         trained=trained,
         batches=options.kv_bits is None and all(hasattr(layer, "merge") for layer in layers),
         versions=versions(),
-        details={"architecture": config.get("model_type"), "layers": len(layers)},
+        details={"architecture": config.get("model_type"), "layers": len(layers), "place": _place()},
     )
+
+
+def _place() -> str:
+    """The adapter's name for the memory that weights lie in."""
+    import mlx.core as mx  # noqa: PLC0415  loaded by now
+
+    return "Metal" if mx.metal.is_available() else "host"
 
 
 def trained_context(config: Mapping[str, Any]) -> int | None:

@@ -5,9 +5,11 @@ Exit codes: 0, or one of those below with a line that says why.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import errno
+import importlib.util
 import json
 import logging
 import os
@@ -19,12 +21,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engines.mlx.server.options import Options, options_of, read_options
+from engines.mlx.server.options import Options, options_of, parser, read_options
 
 USAGE = 2
 LOAD_FAILED = 10
 BROKEN = 11
 ADDRESS_FAILED = 12
+# Packages and the modules that they bring.
+_NEEDED = {"mlx": "mlx", "mlx-lm": "mlx_lm", "aiohttp": "aiohttp", "orjson": "orjson", "llguidance": "llguidance"}
 # Answers that say why must be read before the process is gone.
 _LAST_WORDS = 1.0
 _log = logging.getLogger("mlx-server")
@@ -33,8 +37,8 @@ _log = logging.getLogger("mlx-server")
 def main(argv: Sequence[str]) -> int:
     """Run until SIGTERM, SIGINT, or a failure; the exit code."""
     parsed = read_options(argv)
-    if parsed.version or parsed.list_devices:
-        return _tell(devices=parsed.list_devices)
+    if parsed.version or parsed.list_options or parsed.list_devices:
+        return _tell(parsed)
     if parsed.model is None:
         print("mlx-server: error: --model is missing", file=sys.stderr)
         return USAGE
@@ -47,19 +51,26 @@ def main(argv: Sequence[str]) -> int:
         return 0
 
 
-def _tell(*, devices: bool) -> int:
-    """One JSON document on a line: versions, or what MLX computes on. Ends with 1 where MLX is not installed."""
+def _tell(parsed: argparse.Namespace) -> int:
+    """What was asked for, on stdout; ends with 1 where the server can't run, and says how it could."""
     from engines.mlx.server.loading import versions  # noqa: PLC0415  only where it is asked for
 
-    found: dict[str, Any] = dict(versions())
-    if "mlx" not in found or "mlx-lm" not in found:
-        lacking = [name for name in ("mlx", "mlx-lm") if name not in found]
-        print(f"ModuleNotFoundError: {' and '.join(lacking)} not installed for {sys.executable}", file=sys.stderr)
+    lacking = [name for name in _NEEDED if importlib.util.find_spec(_NEEDED[name]) is None]
+    if lacking:
+        print(
+            f"ModuleNotFoundError: {sys.executable} has no {', '.join(lacking)}. Install what is missing: "
+            f"{sys.executable} -m pip install 'enginehouse[mlx]' (or: {' '.join(_NEEDED)})",
+            file=sys.stderr,
+        )
         return 1
-    if devices:
+    if parsed.list_options:
+        print(parser().format_help())
+        return 0
+    found: dict[str, Any] = dict(versions())
+    if parsed.list_devices:
         import mlx.core as mx  # noqa: PLC0415  half a second
 
-        metal = mx.metal.is_available()
+        metal = bool(mx.metal.is_available())
         about = mx.device_info() if metal else {}
         found = {
             "metal": metal,
@@ -155,7 +166,7 @@ async def _until_end(service: Any, stopping: asyncio.Event, began: float) -> int
 def _announce(service: Any, seconds: float) -> None:
     """What was loaded, in the lines that the adapter reads."""
     facts = service.engine.engine.loaded.facts
-    _log.info("memory: weights %d bytes", facts.parameters)
+    _log.info("memory: weights %d bytes on %s", facts.parameters, facts.details.get("place", "host"))
     _log.info("versions: %s", ", ".join(f"{name} {version}" for name, version in facts.versions.items()))
     _log.info("model loaded in %.2f s: context %d, %d at once", seconds, facts.context, service.options.parallel)
 

@@ -62,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="mlx-server", description="Serves one MLX model over HTTP.", allow_abbrev=False)
     add = made.add_argument
     add("--version", action="store_true", help="print the versions of Python, MLX and mlx-lm, and end")
+    add("--list-options", action="store_true", help="print this text if the server can run here, and end")
     add("--list-devices", action="store_true", help="print what MLX computes on, and end")
     add("--model", type=Path, help="folder with config.json and safetensors")
     add("--alias", help="the name that the model is asked by (default: the folder's)")
@@ -70,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
     add("--ctx-size", type=_positive, help="tokens that one request may use (default: the model's, at most 8192)")
     add("--parallel", type=_positive, default=DEFAULT_PARALLEL, help="requests computed together")
     add("--prefill-step", type=_positive, default=512, help="tokens of a prompt read at once")
-    add("--decode-pause-ms", type=_positive, default=200, help="the longest that prompts hold up answers")
+    add("--decode-pause-ms", type=_positive, default=100, help="the longest that prompts hold up answers")
     add("--kv-bits", type=int, choices=(4, 8), help="quantise the KV cache; requests are then computed one by one")
     add("--kv-group-size", type=int, choices=(32, 64, 128), default=64)
     add("--max-kv-size", type=_positive, help="keep this many tokens in a rotating window")

@@ -10,6 +10,7 @@ import importlib.util
 import os
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 _ENGINES = Path(__file__).resolve().parents[2]
@@ -35,7 +36,7 @@ def _set_environment() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["TRANSFORMERS_OFFLINE"] = "1"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    private = Path(os.environ.get("ENGINEHOUSE_MLX_SCRATCH") or Path(tempfile.gettempdir()) / f"mlx-{os.getuid()}")
+    private = _private_folder()
     home, temporary = private / "hf", private / "tmp"
     for folder in (private, home / "hub", temporary):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -45,6 +46,16 @@ def _set_environment() -> None:
     os.environ["HF_HOME"] = str(home)
     os.environ["TMPDIR"] = str(temporary)
     tempfile.tempdir = None
+
+
+def _private_folder() -> Path:
+    """Beside the socket, which lies in a folder of its user alone; kernels that lie there are used again."""
+    if chosen := os.environ.get("ENGINEHOUSE_MLX_SCRATCH"):
+        return Path(chosen)
+    place = next((word for before, word in pairwise(sys.argv) if before == "--host"), "")
+    if place.endswith(".sock"):
+        return Path(place).absolute().parent / "mlx"
+    return Path(tempfile.gettempdir()) / f"mlx-{os.getuid()}"
 
 
 if __name__ == "__main__":
