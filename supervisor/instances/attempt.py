@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -158,7 +158,7 @@ class Attempt:
         tools = self._tools
         start = LaunchStart(ticket.id, self._generation, plan.build, None)
         try:
-            child = await spawn(self._spec(plan, ticket), on_line=self._read_line)
+            child = await spawn(self._spec(plan, ticket), on_lines=self._read_lines)
         except SpawnFailed as error:
             tools.log.started(start)
             return explain(plan, self._ending("starting", None, log=(), planned=False, spawn=error))
@@ -225,6 +225,7 @@ class Attempt:
             outcome = "stalled"
         if outcome == "ready":
             self._ready_at = self._tools.clock.monotonic()
+            child.calm_down()
             told.became_ready(launch)
             seconds = self._ready_at - self._began
             self._tools.bus.publish(LaunchReady(self._tools.instance_id, self._entry.id, launch.id, seconds))
@@ -275,13 +276,15 @@ class Attempt:
         env = {**self._tools.environment(adapter, plan, ticket.api_key), MARK_VARIABLE: self._mark}
         return SpawnSpec(argv=argv, env=env)
 
-    def _read_line(self, line: str) -> None:
-        self._signals.read_line(line)
-        if self._ready_at is None and (found := self._tools.adapter.read_declared(line)) is not None:
-            self.declared.add(found)
-        self._tools.log.write_line(line)
+    def _read_lines(self, lines: Sequence[str]) -> None:
+        if self._ready_at is None:
+            for line in lines:
+                self._signals.read_line(line)
+                if (found := self._tools.adapter.read_declared(line)) is not None:
+                    self.declared.add(found)
+        self._tools.log.write_lines(lines)
         if self._launch is not None:
-            self._launch.wrote(line)
+            self._launch.wrote(lines)
 
     def _watch(self, child: ChildProcess) -> Callable[[], float]:
         def standing_still() -> float:

@@ -8,7 +8,7 @@ import errno
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,10 +121,11 @@ class Launch:
         self._overdue: float | None = None
         self._look = anyio.Event()
 
-    def wrote(self, line: str) -> None:
-        """It has written a line."""
+    def wrote(self, lines: Sequence[str]) -> None:
+        """It has written these lines."""
         for listener in tuple(self.listeners):
-            listener(line)
+            for line in lines:
+                listener(line)
 
     def overdue(self, seconds: float) -> None:
         """A request has heard nothing for ``seconds``, all that it may wait: have the engine looked at now."""

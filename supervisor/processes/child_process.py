@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import anyio
@@ -16,6 +16,7 @@ from supervisor.processes.executable import SpawnFailed, check_executable
 from supervisor.processes.groups import KILL_SECONDS, Family, end_family, living_members, signal_group
 from supervisor.processes.log_tail import LogTail
 from supervisor.processes.opening import SpawnSpec, death_signal_prefix, open_child
+from supervisor.processes.output_pipe import OutputPipe
 from supervisor.processes.proc_table import MARK_VARIABLE
 
 __all__ = ["ChildProcess", "Exit", "SpawnFailed", "SpawnSpec", "check_executable", "spawn"]
@@ -40,7 +41,7 @@ class Exit:
 async def spawn(
     spec: SpawnSpec,
     *,
-    on_line: Callable[[str], None] | None = None,
+    on_lines: Callable[[Sequence[str]], None] | None = None,
     clock: Clock | None = None,
     prefix: tuple[str, ...] | None = None,
 ) -> ChildProcess:
@@ -48,7 +49,8 @@ async def spawn(
 
     Args:
         spec: what to start.
-        on_line: called with each line of output, at once; what it raises is counted, and stops nothing.
+        on_lines: called with lines of output as they come (see ``calm_down``); what it raises is counted, and stops
+            nothing.
         clock: for ``started_at``.
         prefix: words that set the parent-death signal; None: what this machine has; empty: none.
 
@@ -58,8 +60,13 @@ async def spawn(
     """
     words = death_signal_prefix() if prefix is None else prefix
     clock = clock or SystemClock()
-    process = await open_child(spec, prefix=words, merge=True)
-    return ChildProcess(process, spec, on_line=on_line, pdeathsig=bool(words), clock=clock)
+    output = OutputPipe()
+    try:
+        process = await open_child(spec, prefix=words, output=output.write_end)
+        return ChildProcess(process, spec, output, on_lines=on_lines, pdeathsig=bool(words), clock=clock)
+    except BaseException:
+        output.close()
+        raise
 
 
 class ChildProcess:
@@ -73,12 +80,19 @@ class ChildProcess:
         tail: its output.
         exited: set when it has ended and its last output is in ``tail``.
         exit: how it ended; None until then.
-        line_errors: exceptions that ``on_line`` raised.
+        line_errors: exceptions that ``on_lines`` raised.
         survivors: processes that belong to it and that even SIGKILL did not end; empty but for broken drivers.
     """
 
     def __init__(
-        self, process: Process, spec: SpawnSpec, *, on_line: Callable[[str], None] | None, pdeathsig: bool, clock: Clock
+        self,
+        process: Process,
+        spec: SpawnSpec,
+        output: OutputPipe,
+        *,
+        on_lines: Callable[[Sequence[str]], None] | None,
+        pdeathsig: bool,
+        clock: Clock,
     ) -> None:
         self.pid = process.pid
         self.argv = spec.argv
@@ -92,9 +106,9 @@ class ChildProcess:
         self.survivors: tuple[int, ...] = ()
         self._mark = spec.env.get(MARK_VARIABLE)
         self._process = process
-        self._on_line = on_line
+        self._output = output
+        self._on_lines = on_lines
         self._running = False
-        self._output_ended = anyio.Event()
 
     @property
     def alive(self) -> bool:
@@ -117,20 +131,24 @@ class ChildProcess:
         """Read the output until the process has ended, then end what it left behind in its group."""
         self._running = True
         try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._pump)
-                task_status.started()
-                await self._reap()
-                with anyio.move_on_after(_DRAIN_SECONDS):
-                    await self._output_ended.wait()
-                group.cancel_scope.cancel()
+            await self._output.open(lambda data: self._hand_on(self.tail.feed(data)))
+            task_status.started()
+            await self._reap()
+            self._output.hurry()
+            with anyio.move_on_after(_DRAIN_SECONDS):
+                await self._output.ended.wait()
         finally:
+            self._output.close()
             with anyio.CancelScope(shield=True):
                 await self._end(frozenset())
                 if self.exit is not None:
                     await self._process.aclose()
             self._hand_on(self.tail.close())
             self.exited.set()
+
+    def calm_down(self) -> None:
+        """From now on a line may come a moment later, together with others."""
+        self._output.calm_down()
 
     async def wait(self) -> Exit:
         """Wait for the end; while ``run`` runs, also for the last output."""
@@ -160,23 +178,13 @@ class ChildProcess:
                         await self.exited.wait()
         return self.exit or Exit(None, None)
 
-    async def _pump(self) -> None:
-        stream = self._process.stdout
-        assert stream is not None
-        try:
-            while True:
-                self._hand_on(self.tail.feed(await stream.receive()))
-        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-            self._output_ended.set()
-
     def _hand_on(self, lines: list[str]) -> None:
-        if self._on_line is None:
+        if self._on_lines is None or not lines:
             return
-        for line in lines:
-            try:
-                self._on_line(line)
-            except Exception:  # noqa: BLE001  a listener's fault must not stop the reading: the child would block
-                self.line_errors += 1
+        try:
+            self._on_lines(lines)
+        except Exception:  # noqa: BLE001  a listener's fault must not stop the reading: the child would block
+            self.line_errors += 1
 
     async def _reap(self) -> None:
         code = await self._process.wait()

@@ -36,7 +36,7 @@ async def run_command(spec: SpawnSpec, limit_seconds: float, max_bytes: int = 2*
     Raises:
         SpawnFailed: it can't be started.
     """
-    process = await open_child(spec, prefix=death_signal_prefix(), merge=False)
+    process = await open_child(spec, prefix=death_signal_prefix())
     kept = bytearray(), bytearray()
     code: int | None = None
     try:

@@ -101,6 +101,25 @@ class LogFile:
         if not self._add(Mark.ENGINE, line):
             self._left_out += 1
 
+    def write_lines(self, lines: Sequence[str]) -> None:
+        """Take several lines of the engine's that came together."""
+        if len(lines) > 1 and self._write_together(lines):
+            return
+        for line in lines:
+            self.write_line(line)
+
+    def _write_together(self, lines: Sequence[str]) -> bool:
+        """The cheap way for plain lines; False: not taken, each is to be looked at by itself."""
+        if self._missing() or self._pending_bytes >= self._limits.burst:
+            return False
+        text = "\n".join(lines)
+        cleaned = self._clean(text)
+        data = self._lines.render_plain(self._clock.wall(), lines) if cleaned == text else None
+        if data is None or not self._gate.admits(len(data), self._clock.monotonic()):
+            return False
+        self._put(data)
+        return True
+
     def ended(self, end: LaunchEnd) -> None:
         """A launch has ended; if a flood swallowed its last words, they are taken from ``end.log``."""
         missing = self._missing()
@@ -168,15 +187,18 @@ class LogFile:
         line = self._render(mark, self._clean(text))
         if self._pending_bytes + len(line) > self._limits.burst + 2 * _SPARE_BYTES:
             return False
+        self._put(line, opens=opens)
+        return True
+
+    def _put(self, data: bytes, *, opens: bool = False) -> None:
         if opens or not self._pending:
             self._pending.append((self._head, opens, bytearray()))
-        self._pending[-1][2].extend(line)
-        self._pending_bytes += len(line)
+        self._pending[-1][2].extend(data)
+        self._pending_bytes += len(data)
         if self._pending_bytes > _HURRY_BYTES:
             self._bell.hurry()
         else:
             self._bell.ring()
-        return True
 
     def _render(self, mark: Mark, text: str) -> bytes:
         return self._lines.render(self._clock.wall(), mark, text)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -145,16 +146,30 @@ class LineWriter:
 
     def render(self, at: float, mark: Mark, text: str) -> bytes:
         """One whole line; a text that would break it in two, or move a reader's cursor, is changed, a long one cut."""
-        second = int(at // 1)
-        if second != self._second:
-            self._second = second
-            self._stamp = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        start = self._start(at, mark)
         if not text.isprintable():
             text = "".join(_harmless(character) for character in text)
         encoded = text.encode(errors="replace")
         if len(encoded) > MAX_TEXT_BYTES:
             encoded = _cut(encoded)
-        return f"{self._stamp}.{int((at - second) * 1000):03d}Z {mark} ".encode() + encoded + b"\n"
+        return start.encode() + encoded + b"\n"
+
+    def render_plain(self, at: float, texts: Sequence[str]) -> bytes | None:
+        """Lines of an engine that came together, as ``render`` makes them; None: one of them needs its care."""
+        together = "".join(texts)
+        if not together.isascii() or not together.replace("\t", " ").isprintable():
+            return None
+        if max(map(len, texts)) > MAX_TEXT_BYTES:
+            return None
+        start = self._start(at, Mark.ENGINE)
+        return (start + f"\n{start}".join(texts) + "\n").encode()
+
+    def _start(self, at: float, mark: Mark) -> str:
+        second = int(at // 1)
+        if second != self._second:
+            self._second = second
+            self._stamp = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{self._stamp}.{int((at - second) * 1000):03d}Z {mark} "
 
 
 def parse_line(line: str) -> LogLine:

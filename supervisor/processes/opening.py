@@ -47,13 +47,13 @@ def death_signal_prefix() -> tuple[str, ...]:
     return (str(Path(setpriv).absolute()), "--pdeathsig", "KILL", "--")
 
 
-async def open_child(spec: SpawnSpec, *, prefix: tuple[str, ...], merge: bool) -> Process:
-    """Start a process in a session of its own, with no input and its output in a pipe.
+async def open_child(spec: SpawnSpec, *, prefix: tuple[str, ...], output: int = subprocess.PIPE) -> Process:
+    """Start a process in a session of its own, with no input and its output in pipes.
 
     Args:
         spec: what to start.
         prefix: words before the command that set the parent-death signal.
-        merge: stdout and stderr share one pipe, so that their order is kept.
+        output: a file descriptor for both stdout and stderr, so that their order is kept; else each has a pipe.
 
     Raises:
         SpawnFailed: it can't be started; cancelled: nothing was started. Once started, it is always returned.
@@ -69,8 +69,8 @@ async def open_child(spec: SpawnSpec, *, prefix: tuple[str, ...], merge: bool) -
             process = await anyio.open_process(
                 [*prefix, *spec.argv],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT if merge else subprocess.PIPE,
+                stdout=output,
+                stderr=output,
                 cwd=spec.cwd,
                 env=dict(spec.env),
                 start_new_session=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
@@ -42,9 +42,9 @@ class Lines:
         self.seen: list[str] = []
         self._changed = anyio.Event()
 
-    def take(self, line: str) -> None:
-        """For ``on_line``."""
-        self.seen.append(line)
+    def take(self, lines: Sequence[str]) -> None:
+        """For ``on_lines``."""
+        self.seen.extend(lines)
         self._changed.set()
         self._changed = anyio.Event()
 
@@ -57,10 +57,10 @@ class Lines:
 
 @asynccontextmanager
 async def started(
-    spec: SpawnSpec, on_line: Callable[[str], None] | None = None, prefix: tuple[str, ...] | None = None
+    spec: SpawnSpec, on_lines: Callable[[Sequence[str]], None] | None = None, prefix: tuple[str, ...] | None = None
 ) -> AsyncIterator[ChildProcess]:
     """A child whose ``run`` runs beside the block; it is killed at the end if it still lives."""
-    child = await spawn(spec, on_line=on_line, prefix=prefix)
+    child = await spawn(spec, on_lines=on_lines, prefix=prefix)
     async with anyio.create_task_group() as group:
         await group.start(child.run)
         yield child

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -148,14 +149,34 @@ async def test_a_flood_of_output_is_read_and_bounded() -> None:
 
 async def test_a_listener_that_fails_does_not_stop_the_reading() -> None:
     """Its errors are counted; every line is kept."""
+    seen: list[str] = []
 
-    def fail(line: str) -> None:
-        raise ValueError(line)
+    def fail(lines: Sequence[str]) -> None:
+        seen.extend(lines)
+        raise ValueError(lines)
 
-    async with started(python("print('a'); print('b')"), fail) as child:
+    async with started(python("print('a', flush=True); print('b')"), fail) as child:
         assert await child.wait() == Exit(0, None)
-    assert child.line_errors == 2
+    assert seen == ["a", "b"]
+    assert child.line_errors >= 1
     assert child.tail.lines(2) == ("a", "b")
+
+
+async def test_a_calm_child_s_lines_all_come_in_order_and_its_end_is_seen_at_once() -> None:
+    """Lines written one by one are handed on together, none is lost, and neither a flood nor the end waits."""
+    batches: list[list[str]] = []
+    ready = Lines()
+
+    def take(lines: Sequence[str]) -> None:
+        batches.append(list(lines))
+        ready.take(lines)
+
+    code = "import os\nos.write(1, b'up\\n')\nos.read(0, 1)\nfor n in range(400): os.write(1, b'%d\\n' % n)"
+    async with started(python(code), take) as child:
+        child.calm_down()
+        assert await child.wait() == Exit(0, None)
+    assert [line for batch in batches for line in batch] == ["up", *map(str, range(400))]
+    assert len(batches) < 200
 
 
 async def test_what_cannot_be_started_is_typed(tmp_path: Path) -> None:
@@ -212,7 +233,7 @@ from tests.integration.processes.children import SLEEPS, python
 from supervisor.processes.child_process import spawn
 
 async def main():
-    child = await spawn(python(SLEEPS), on_line=lambda line: print(line, child.pid, flush=True))
+    child = await spawn(python(SLEEPS), on_lines=lambda lines: print(*lines, child.pid, flush=True))
     await child.run()
 
 anyio.run(main, backend_options={{"use_uvloop": {uvloop}}})

@@ -74,7 +74,7 @@ async def test_a_flood_fills_neither_memory_nor_disk_and_keeps_its_last_words(tm
     async with anyio.create_task_group() as tasks:
         await tasks.start(folder.run)
         before, most = me.memory_info().rss, 0
-        async with started(python(_FLOOD), log.write_line) as child:
+        async with started(python(_FLOOD), log.write_lines) as child:
             log.started(LaunchStart("a1", 1, "cpu", child.pid), skipped=lambda: child.tail.skipped_lines)
             while child.alive:
                 most = max(most, me.memory_info().rss)
