@@ -48,7 +48,7 @@ from supervisor.gateway.gate import Gate
 from supervisor.gateway.model_control import ModelControl
 from supervisor.gateway.plan_answer import PlanAnswer
 from supervisor.gateway.ports import GatewaySettings, Ports
-from supervisor.gateway.request_limits import RequestLimits
+from supervisor.gateway.request_limits import CurrentLimits
 from supervisor.gateway.server import Listener, build_app
 from supervisor.gateway.status_document import StatusDocument, model_cards, panel_document
 from supervisor.instances.fleet import Fleet
@@ -300,7 +300,7 @@ class Daemon:
         config = self._reloader.config
         settings = GatewaySettings(
             config.listen.max_body,
-            watchdogs=lambda: RequestLimits.of(self._reloader.config.supervision),
+            watchdogs=CurrentLimits(lambda: self._reloader.config.supervision),
             early_header=config.broker.queue.early_header,
             responses=config.state_dir / "responses.sqlite",
             logs=config.state_dir / FOLDER_NAME,

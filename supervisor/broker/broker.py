@@ -7,8 +7,7 @@ back as changes.
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
@@ -20,6 +19,7 @@ from supervisor.broker.admission import Decision, Evict, Grant, Policy, Start, W
 from supervisor.broker.books import Book, Waiter, why_failed
 from supervisor.broker.keep_alive import keep_alive_of
 from supervisor.broker.lease import Lease, LeaseRequest
+from supervisor.broker.leasing import Leasing
 from supervisor.broker.lookout import Lookout
 from supervisor.broker.memory_book import MemoryBook
 from supervisor.broker.ports import BrokeredFleet, BrokeredInstance, Planner
@@ -70,23 +70,15 @@ class Broker:
             finally:
                 self._tasks = self._retiring.tasks = None
 
-    @asynccontextmanager
-    async def lease(self, request: LeaseRequest) -> AsyncIterator[Lease]:
-        """Wait for a slot, starting the engine if it must be, and hold it.
+    def lease(self, request: LeaseRequest) -> Leasing:
+        """Wait for a slot, starting the engine if it must be, and hold it for a block.
 
-        Raises:
+        Entering raises:
             AdmissionError: ``queue_full``, ``queue_timeout``, ``draining``, ``no_room``.
             InstanceError: the engine could not be started.
             PlanError: no build, or no plan that fits.
         """
-        waiter = self._enqueue(request)
-        try:
-            await self._settled(waiter)
-            if waiter.lease is None:
-                raise AssertionError("a settled waiter has a lease or an error")
-            yield waiter.lease
-        finally:
-            self._leave(waiter)
+        return Leasing(request, self._enqueue, self._settled, self._leave)
 
     async def load(self, entry: ModelEntry) -> None:
         """Make the model ready by hand: past failures are forgotten, and its idle time is counted from then on.
@@ -232,9 +224,12 @@ class Broker:
         book = self._book(request.model)
         book.keep_alive = keep_alive_of(request.keep_alive, request.model.keep_alive, pinned=book.pinned)
         book.demand.count(now)
-        if book.instance.accepting and not book.queue and not request.working and (slotless or book.free_slots(1)):
+        free: tuple[int | None, ...] = ()
+        if book.instance.accepting and not book.queue and not request.working:
+            free = (None,) if slotless else book.free_slots(1)
+        if free:
             # Nothing that others wait for changes by this grant.
-            self._grant(Grant(ticket, None if slotless else book.free_slots(1)[0], book.service), waiter, book)
+            self._grant(Grant(ticket, free[0], book.service), waiter, book)
             return waiter
         book.queue.append(waiter)
         self.pump()

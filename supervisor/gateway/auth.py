@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from enum import Enum, auto
 
@@ -38,6 +39,7 @@ _EXACTLY = {
 _BELOW = {"/status_page/": Need.PAGE, "/v1/": Need.USE, "/api/": Need.USE, "/upstream/": Need.USE}
 
 
+@functools.cache
 def need_of(route: str | None) -> Need:
     """What the route asks for, by the pattern that it was mounted with: a path can be spelled in many ways.
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import secrets
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from aiohttp import web
 
@@ -120,8 +122,12 @@ class Exchange:
         """The request ends because nobody waits for its answer."""
         self.outcome = "client_left"
 
-    def finished(self, request: web.Request, status: int) -> None:
-        """Publish the event that tells the whole of it."""
+    def finished(self, request: web.Request, status: int) -> Callable[[], None]:
+        """It ends now; the answer publishes the event that tells the whole of it."""
+        ended = self._clock.monotonic()
+        return partial(self._tell, request, status, ended)
+
+    def _tell(self, request: web.Request, status: int, ended: float) -> None:
         first = None if self._first_byte is None else self._first_byte - self._started
         worked = None if self._measure is None else self._measure.result()
         self._bus.publish(
@@ -133,7 +139,7 @@ class Exchange:
                 caller=self.caller.name,
                 status=status,
                 outcome=self.outcome,
-                seconds=self._clock.monotonic() - self._started,
+                seconds=ended - self._started,
                 first_byte_seconds=first,
                 **(asdict(worked) if worked is not None else {}),
             )

@@ -10,6 +10,7 @@ from aiohttp import web
 from supervisor.clock import Clock
 from supervisor.errors import CallerError, SupervisorError
 from supervisor.events import EventBus
+from supervisor.gateway.afterwards import Afterwards
 from supervisor.gateway.caller import Caller
 from supervisor.gateway.client_stream import ClientLeftError
 from supervisor.gateway.doorkeeper import Doorkeeper
@@ -24,11 +25,15 @@ _QUIET = frozenset({"/", "/healthz", "/readyz", "/metrics", "/admin/v1/events", 
 _REFUSED = frozenset({401, 403})
 
 
-def front_door(door: Doorkeeper, clock: Clock, bus: EventBus) -> Callable[..., Awaitable[web.StreamResponse]]:
+def front_door(
+    door: Doorkeeper, clock: Clock, bus: EventBus, afterwards: Afterwards
+) -> Callable[..., Awaitable[web.StreamResponse]]:
     """The one middleware."""
 
     @web.middleware
     async def pass_through(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.method == "GET":
+            afterwards.flush()  # who looks sees what was, also a moment ago
         exchange = begin(request, Caller(door.address(request)), clock, bus)
         exchange.headers |= door.headers(request)
         status = CLIENT_LEFT_STATUS
@@ -56,8 +61,8 @@ def front_door(door: Doorkeeper, clock: Clock, bus: EventBus) -> Callable[..., A
             raise
         finally:
             if request.path not in _QUIET or status in _REFUSED:
-                # After the answer is out: nobody waits for the log.
-                asyncio.get_running_loop().call_soon(exchange.finished, request, status)
+                # Nobody waits for the log.
+                afterwards.later(exchange.finished(request, status))
         return response
 
     return pass_through

@@ -30,6 +30,9 @@ from supervisor.gateway.translate.watched import Picker, Wrap
 from supervisor.gateway.upstream import Post, refusal
 from supervisor.models.catalog import ModelEntry
 
+# What reading a document of any shape raises where it has a wrong one.
+MISREAD = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
 T = TypeVar("T")
 
 
@@ -184,15 +187,18 @@ def _document(body: bytes, model: str) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         document = None
     if not isinstance(document, dict):
-        raise UpstreamError("upstream_died", f"The engine of {model} sent something that is no answer.")
+        raise garbled(model)
     return document
 
 
 def _feed(fold: Fold, data: bytes, model: str) -> None:
-    with understood(model):
+    # Not ``with understood(model)``: for each chunk that would cost as much as the reading.
+    try:
         chunk = orjson.loads(data)
         if chunk is not None:
             fold.feed(chunk)
+    except MISREAD as error:
+        raise garbled(model) from error
 
 
 @contextmanager
@@ -204,5 +210,10 @@ def understood(model: str) -> Iterator[None]:
     """
     try:
         yield
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise UpstreamError("upstream_died", f"The engine of {model} sent something that is no answer.") from error
+    except MISREAD as error:
+        raise garbled(model) from error
+
+
+def garbled(model: str) -> UpstreamError:
+    """The engine's answer can't be understood."""
+    return UpstreamError("upstream_died", f"The engine of {model} sent something that is no answer.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from supervisor.config.schema import SupervisionConfig
@@ -62,3 +63,19 @@ class RequestLimits:
         """Seconds of silence before the first content, for a prompt of so many tokens."""
         more = max(0, tokens - self.first_free_tokens) / 1000 * self.first_per_1k_tokens
         return max(self.first_base, min(self.first_cap, self.first_base + more))
+
+
+class CurrentLimits:
+    """The limits of the config that is in force; made anew only when there is another one."""
+
+    def __init__(self, config: Callable[[], SupervisionConfig]) -> None:
+        self._config = config
+        self._made_of: SupervisionConfig | None = None
+        self._limits = RequestLimits()
+
+    def __call__(self) -> RequestLimits:
+        """The limits now."""
+        config = self._config()
+        if config is not self._made_of:
+            self._made_of, self._limits = config, RequestLimits.of(config)
+        return self._limits

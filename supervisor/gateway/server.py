@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -15,6 +16,7 @@ from supervisor.clock import Clock
 from supervisor.events import EventBus
 from supervisor.gateway.address import BACKLOG
 from supervisor.gateway.admin_api import AdminApi
+from supervisor.gateway.afterwards import Afterwards
 from supervisor.gateway.anthropic_api import AnthropicApi
 from supervisor.gateway.asking import Asking
 from supervisor.gateway.builds_api import BuildsApi
@@ -50,8 +52,9 @@ _LONGEST_LINE = 8190
 
 def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock, bus: EventBus) -> web.Application:
     """Every route behind the one middleware."""
+    afterwards = Afterwards()
     app = web.Application(
-        middlewares=[front_door(ports.door, clock, bus)],
+        middlewares=[front_door(ports.door, clock, bus, afterwards)],
         client_max_size=settings.body_limit,
     )
     asking = Asking(ports.leases, ports.crashes, settings.watchdogs)
@@ -60,6 +63,7 @@ def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock,
     side = SideCalls(asking, ports.leases, ports.generation, settings)
     store = ResponseStore(settings.responses, clock.wall)
     app.on_cleanup.append(lambda _app: store.close())
+    app.on_cleanup.append(_flushed(afterwards))
     app.add_routes(
         [
             *OpenAiApi(ports.router, relay, gate, settings.body_limit).routes(),
@@ -79,6 +83,13 @@ def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock,
         ]
     )
     return app
+
+
+def _flushed(afterwards: Afterwards) -> Callable[[web.Application], Awaitable[None]]:
+    async def flush(_app: web.Application) -> None:
+        afterwards.flush()
+
+    return flush
 
 
 class Listener:

@@ -7,6 +7,7 @@ aren't ours: of ``Host``, since a name of an attacker can be made to point here 
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence
@@ -57,6 +58,7 @@ def site_of(listen: ListenConfig) -> Site:
     return Site(names, frozenset(listen.cors_origins), networks)
 
 
+@functools.lru_cache(maxsize=256)
 def split_authority(text: str) -> tuple[str, int | None] | None:
     """Name and port of ``Host``; the name as it is compared; None: it can't be read."""
     found = _AUTHORITY.fullmatch(text)

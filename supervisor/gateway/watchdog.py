@@ -7,9 +7,8 @@ its progress reports lets that time begin anew. After it, the time between two p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from time import monotonic
+from types import TracebackType
 
 from supervisor.errors import UpstreamError
 from supervisor.gateway.ports import Lease
@@ -83,22 +82,35 @@ class Watchdog:
             self._cut.reschedule(loop.time())
 
 
-@asynccontextmanager
-async def watched(lease: Lease, limits: RequestLimits, tokens: int) -> AsyncIterator[Watchdog]:
-    """The block in which an engine is waited for.
+class watched:  # noqa: N801  used as the function that a context manager often is
+    """The block in which an engine is waited for; a class and no generator: there is one a request.
 
-    Raises:
-        UpstreamError: ``upstream_timeout``: it was silent for too long.
+    Leaving raises ``UpstreamError``: ``upstream_timeout``: it was silent for too long.
     """
-    watchdog: Watchdog | None = None
-    try:
-        async with asyncio.timeout(None) as cut:
-            watchdog = Watchdog(lease, limits, tokens, cut)
-            yield watchdog
-    except TimeoutError as error:
-        if watchdog is None:
-            raise
-        raise watchdog.error() from error
-    finally:
-        if watchdog is not None:
-            watchdog.stop()
+
+    __slots__ = ("_cut", "_lease", "_limits", "_tokens", "_watchdog")
+
+    def __init__(self, lease: Lease, limits: RequestLimits, tokens: int) -> None:
+        self._lease = lease
+        self._limits = limits
+        self._tokens = tokens
+        self._cut = asyncio.timeout(None)
+        self._watchdog: Watchdog | None = None
+
+    async def __aenter__(self) -> Watchdog:
+        await self._cut.__aenter__()
+        self._watchdog = Watchdog(self._lease, self._limits, self._tokens, self._cut)
+        return self._watchdog
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        watchdog = self._watchdog
+        assert watchdog is not None
+        watchdog.stop()
+        try:
+            await self._cut.__aexit__(kind, error, trace)
+        except TimeoutError as cut:
+            raise watchdog.error() from cut
+        if isinstance(error, TimeoutError):
+            raise watchdog.error() from error

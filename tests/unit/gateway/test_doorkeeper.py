@@ -245,7 +245,7 @@ async def test_the_caller_is_who_the_queue_and_the_events_name() -> None:
         assert gateway.broker.leases[0].request.caller == "user"
         await chat(gateway, bearer("wrong"))
         await asked(gateway, "GET", "/metrics", bearer("wrong"))
-        ended = [record.event for record in gateway.bus.since(0) if isinstance(record.event, RequestFinished)]
+    ended = [record.event for record in gateway.bus.since(0) if isinstance(record.event, RequestFinished)]
     assert [(event.caller, event.status) for event in ended] == [("user", 200), ("127.0.0.1", 401), ("127.0.0.1", 401)]
 
 

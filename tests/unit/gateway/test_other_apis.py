@@ -67,7 +67,7 @@ async def test_health_tells_life_from_readiness() -> None:
             assert (answer.status, (await answer.json())["reason"]) == (503, "looking for models")
         async with gateway.client.get("/healthz") as answer:
             assert (answer.status, await answer.json()) == (200, {"status": "ok"})
-        assert not [record for record in gateway.bus.since(0) if isinstance(record.event, RequestFinished)]
+    assert not [record for record in gateway.bus.since(0) if isinstance(record.event, RequestFinished)]
 
 
 async def test_metrics_keep_their_content_type() -> None:
