@@ -19,6 +19,7 @@ class AdapterDefaults:
     """Answers of an engine that serves no text, has no parts, and tells nothing of itself."""
 
     slots_path: ClassVar[str | None] = None
+    metrics_path: ClassVar[str | None] = None
     socket_suffix: ClassVar[str | None] = None
     api_key_variable: ClassVar[str | None] = None
     pass_through_environment: ClassVar[tuple[str, ...]] = ()

@@ -229,6 +229,7 @@ class EngineAdapter(Protocol):
 
     Attributes:
         devices_args: empty: it can't be asked for devices.
+        metrics_path: where it tells of itself as Prometheus text; None: nowhere.
         parts: roles of the files that a model may come in, each with what it is; empty: models are one file.
         has_context: a request takes up context, and there are caches of it.
     """
@@ -243,6 +244,7 @@ class EngineAdapter(Protocol):
     devices_args: ClassVar[tuple[str, ...]]
     health_path: ClassVar[str]
     slots_path: ClassVar[str | None]
+    metrics_path: ClassVar[str | None]
     socket_suffix: ClassVar[str | None]
     api_key_variable: ClassVar[str | None]
     pass_through_environment: ClassVar[tuple[str, ...]]

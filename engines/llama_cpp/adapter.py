@@ -55,6 +55,7 @@ class LlamaCppAdapter(AdapterDefaults):
     devices_args: ClassVar[tuple[str, ...]] = ("--list-devices",)
     health_path: ClassVar[str] = health.HEALTH_PATH
     slots_path: ClassVar[str | None] = health.SLOTS_PATH
+    metrics_path: ClassVar[str | None] = health.METRICS_PATH
     socket_suffix: ClassVar[str | None] = ".sock"
     api_key_variable: ClassVar[str | None] = "LLAMA_API_KEY"
     pass_through_environment: ClassVar[tuple[str, ...]] = (

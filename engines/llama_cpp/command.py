@@ -154,5 +154,6 @@ def _serving(draft: PlanDraft) -> Iterator[Argument]:
             yield "--pooling", "mean", "the header names no pooling"
     yield "--jinja", None, ""
     yield "--threads-http", str(draft.slots + SPARE_HTTP_THREADS), f"{draft.slots} slots + {SPARE_HTTP_THREADS}"
+    yield "--metrics", None, ""
     yield "--no-webui", None, ""
     yield "--offline", None, "an engine fetches nothing"

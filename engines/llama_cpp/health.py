@@ -11,6 +11,7 @@ from engines.contract import Health, LogSignal
 
 HEALTH_PATH = "/health"
 SLOTS_PATH = "/slots"
+METRICS_PATH = "/metrics"
 # Of common/arg.cpp, ggml-cuda, ggml-vulkan and llama-model.cpp.
 _NO_GPU = (
     "no usable GPU found",

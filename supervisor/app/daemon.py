@@ -43,6 +43,7 @@ from supervisor.events import DaemonListening, DaemonStopping, EventBus, Interna
 from supervisor.gateway.build_control import BuildControl
 from supervisor.gateway.certificate import Certificate, CertificateFiles
 from supervisor.gateway.doorkeeper import Doorkeeper, read_access
+from supervisor.gateway.engine_metrics import EngineMetrics
 from supervisor.gateway.failed_attempts import FailedAttempts
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.model_control import ModelControl
@@ -290,7 +291,12 @@ class Daemon:
             plan=PlanAnswer(self._router, self._launching, self._broker),
             explain=Journal(self._bus, self._clock, self._options.redactor.clean).explain,
             readiness=self._readiness,
-            metrics=Metrics(self._bus, supervisor.__version__).render,
+            metrics=Metrics(
+                self._bus,
+                supervisor.__version__,
+                self._vitals.vitals,
+                EngineMetrics(self._fleet.instances, adapter_for).read,
+            ).render,
             events=EventStream(self._bus, clean=self._options.redactor.clean).frames,
             door=self._door,
             news=EventStream(self._bus, clean=self._options.redactor.clean, pick=news, most=200).frames,

@@ -11,6 +11,7 @@ from supervisor.clock import Clock
 from supervisor.event_bus import EventBus
 from supervisor.gateway.token_meter import TokenMeter
 from supervisor.instances.fleet import Fleet
+from supervisor.telemetry.metrics import Vitals as Figures
 from supervisor.telemetry.pulse import CpuFigures, PoolFigures, Pulse, Work
 
 
@@ -37,6 +38,10 @@ class Vitals:
             "cpu": None if cpu is None else {**asdict(cpu), "throttled_share": last},
             "tokens_written": dict(self.meter.written),
         }
+
+    def vitals(self) -> Figures:
+        """What the metrics say of it, as it is now."""
+        return Figures(self._work(), self.pulse.cpu)
 
     def _work(self) -> Work:
         running = sum(len(self._broker.leases_on(instance.model_id)) for instance in self._fleet.instances())

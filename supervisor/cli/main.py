@@ -145,11 +145,18 @@ def _group() -> None:
     """Keep a group of one command a group."""
 
 
-def serve(config: ConfigOption = None, host: HostOption = None, port: PortOption = None) -> None:
+def serve(
+    config: ConfigOption = None,
+    host: HostOption = None,
+    port: PortOption = None,
+    first_token: Annotated[
+        bool, typer.Option("--first-token", help="Where no caller is configured, make an admin token, once.")
+    ] = False,
+) -> None:
     """Run the daemon; without a config it finds builds and models by itself."""
     from supervisor.cli.serve import serve as run_serve  # noqa: PLC0415  as the file says
 
-    raise typer.Exit(run_serve(config, host, port))
+    raise typer.Exit(run_serve(config, host, port, first_token=first_token))
 
 
 def check(file: Annotated[Path, typer.Argument(help="Config file.")], as_json: JsonOption = False) -> None:

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from supervisor.app import OnListening
 
 
-def serve(config: Path | None, host: str | None, port: int | None) -> int:
+def serve(config: Path | None, host: str | None, port: int | None, *, first_token: bool = False) -> int:
     """Run the daemon until it is told to stop, and give its exit code.
+
+    With ``first_token`` a config without callers gets one, see ``supervisor.cli.first_token``.
 
     Raises:
         SupervisorError: the config, the address or the state folder can't be used.
@@ -28,7 +30,12 @@ def serve(config: Path | None, host: str | None, port: int | None) -> int:
     path = find_config(config, os.environ)
 
     def read() -> LoadedConfig:
-        return listen_at(load_config(path, os.environ), host, port)
+        loaded = load_config(path, os.environ)
+        if first_token:
+            from supervisor.cli.first_token import with_first_token  # noqa: PLC0415  seldom asked for
+
+            loaded = with_first_token(loaded)
+        return listen_at(loaded, host, port)
 
     return run_loaded(read(), os.environ, read=read)
 

@@ -6,13 +6,19 @@ Prometheus' own classes come in only when somebody asks for ``/metrics`` (see ``
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+
+from supervisor.telemetry.families import FAMILIES, Kind
 
 OTHER = "other"
 
 # Seconds. A first byte within a second feels prompt; generations and loads go on for minutes.
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+# Seconds between two tokens: from 400 a second to one, which is slower than anybody reads.
+TOKEN_SECONDS = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0)
+
+Labels = tuple[str, ...]
 
 
 class Vocabulary:
@@ -37,62 +43,54 @@ class Vocabulary:
 class Histogram:
     """How many durations fell into each bucket (not cumulative), and their sum in seconds."""
 
-    counts: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
+    bounds: tuple[float, ...] = SECONDS
+    counts: list[int] = field(default_factory=list)
     total: float = 0.0
 
-    def observe(self, seconds: float) -> None:
-        """Count one duration."""
-        self.counts[bisect_left(SECONDS, seconds)] += 1
-        self.total += seconds
+    def __post_init__(self) -> None:
+        self.counts = self.counts or [0] * (len(self.bounds) + 1)
+
+    def observe(self, seconds: float, times: int = 1) -> None:
+        """Count a duration, or several that are equal."""
+        self.counts[bisect_left(self.bounds, seconds)] += times
+        self.total += seconds * times
 
     def copy(self) -> Histogram:
         """A value of its own, for another thread."""
-        return Histogram(self.counts.copy(), self.total)
+        return Histogram(self.bounds, self.counts.copy(), self.total)
 
 
-Labels = tuple[str, ...]
+def _named(kind: Kind) -> tuple[str, ...]:
+    return tuple(family.name for family in FAMILIES if family.kind == kind)
 
 
 @dataclass(slots=True)
 class Counts:
-    """Everything that the metrics say, by label values in the order that ``metrics.py`` names them."""
+    """Everything that events say, by a family's name and then by its labels, in the order of ``families.py``.
 
-    requests: Counter[Labels] = field(default_factory=Counter)
-    launches: Counter[Labels] = field(default_factory=Counter)
-    exits: Counter[Labels] = field(default_factory=Counter)
-    leases: Counter[Labels] = field(default_factory=Counter)
-    denials: Counter[Labels] = field(default_factory=Counter)
-    stuck_slots: Counter[Labels] = field(default_factory=Counter)
-    events: Counter[Labels] = field(default_factory=Counter)
-    request_seconds: dict[Labels, Histogram] = field(default_factory=dict)
-    first_byte_seconds: dict[Labels, Histogram] = field(default_factory=dict)
-    queue_seconds: dict[Labels, Histogram] = field(default_factory=dict)
-    load_seconds: dict[Labels, Histogram] = field(default_factory=dict)
-    states: dict[str, str] = field(default_factory=dict)
-    active: Counter[Labels] = field(default_factory=Counter)
-    builds: dict[Labels, int] = field(default_factory=dict)
-    listening_seconds: float | None = None
+    Attributes:
+        gauges: what holds now; a family or labels that aren't there have no series.
+    """
+
+    counters: dict[str, Counter[Labels]] = field(default_factory=lambda: {n: Counter() for n in _named("counter")})
+    histograms: dict[str, dict[Labels, Histogram]] = field(default_factory=lambda: {n: {} for n in _named("histogram")})
+    gauges: dict[str, dict[Labels, float]] = field(default_factory=lambda: defaultdict(dict))
+
+    def add(self, name: str, *labels: str, by: int = 1) -> None:
+        """Count up."""
+        self.counters[name][labels] += by
+
+    def observe(self, name: str, *labels: str, seconds: float, times: int = 1) -> None:
+        """Count a duration, or several that are equal."""
+        series = self.histograms[name]
+        if labels not in series:
+            series[labels] = Histogram(TOKEN_SECONDS if name == "token_seconds" else SECONDS)
+        series[labels].observe(seconds, times)
 
     def copy(self) -> Counts:
         """A value of its own, for another thread; to be called where the events arrive."""
-
-        def copied(histograms: dict[Labels, Histogram]) -> dict[Labels, Histogram]:
-            return {labels: histogram.copy() for labels, histogram in histograms.items()}
-
         return Counts(
-            requests=self.requests.copy(),
-            launches=self.launches.copy(),
-            exits=self.exits.copy(),
-            leases=self.leases.copy(),
-            denials=self.denials.copy(),
-            stuck_slots=self.stuck_slots.copy(),
-            events=self.events.copy(),
-            request_seconds=copied(self.request_seconds),
-            first_byte_seconds=copied(self.first_byte_seconds),
-            queue_seconds=copied(self.queue_seconds),
-            load_seconds=copied(self.load_seconds),
-            states=self.states.copy(),
-            active=self.active.copy(),
-            builds=self.builds.copy(),
-            listening_seconds=self.listening_seconds,
+            {name: values.copy() for name, values in self.counters.items()},
+            {name: {key: one.copy() for key, one in values.items()} for name, values in self.histograms.items()},
+            {name: values.copy() for name, values in self.gauges.items()},
         )

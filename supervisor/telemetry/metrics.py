@@ -1,4 +1,4 @@
-"""``/metrics``: Prometheus text made from events alone.
+"""``/metrics``: Prometheus text of what events said, of what the machine shows, and of what engines say of themselves.
 
 Counting is plain (``tally.py``); Prometheus' library is imported at the first scrape, in the thread that renders, so
 that it costs a start nothing and a daemon that nobody scrapes no memory.
@@ -7,54 +7,102 @@ that it costs a start nothing and a daemon that nobody scrapes no memory.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
 from supervisor.events import EventBus
-from supervisor.telemetry.counts import SECONDS, Counts, Histogram, Labels
+from supervisor.telemetry.counts import Counts, Histogram, Labels
+from supervisor.telemetry.engine_text import merge
+from supervisor.telemetry.families import FAMILIES, PREFIX, Family
+from supervisor.telemetry.pulse import CpuFigures, Work
 from supervisor.telemetry.tally import Tally
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-# (name, help, label names, values)
-_Counter = tuple[str, str, tuple[str, ...], Mapping[Labels, float]]
-_Timing = tuple[str, str, Mapping[Labels, Histogram]]
+Texts = Sequence[tuple[str, str]]
+"""What engines say of themselves: model, Prometheus text."""
 
-_STATES = ("stopped", "starting", "ready", "unresponsive", "stopping", "backoff", "failed")
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """What no event says: the work in hand, and the CPUs as last looked at."""
+
+    work: Work
+    cpu: CpuFigures | None
+
+
+async def _no_texts() -> Texts:
+    return ()
 
 
 class Metrics:
     """Counts from its construction on; ``stop`` ends that."""
 
-    def __init__(self, bus: EventBus, version: str) -> None:
+    def __init__(
+        self,
+        bus: EventBus,
+        version: str,
+        vitals: Callable[[], Vitals | None] = lambda: None,
+        texts: Callable[[], Awaitable[Texts]] = _no_texts,
+    ) -> None:
+        """``vitals`` and ``texts`` are asked at each scrape; ``texts`` within a deadline of its own."""
         self._version = version
+        self._vitals = vitals
+        self._texts = texts
         self._tally = Tally()
         self.stop: Callable[[], None] = bus.listen(self._tally.count)
 
     async def render(self) -> tuple[bytes, str]:
         """The Prometheus text and its content type; thousands of series take half a second, so a thread does it."""
+        texts = await self._texts()
         counts = self._tally.counts.copy()
-        return await anyio.to_thread.run_sync(_render, counts, self._version)
+        counts.gauges["info"] = {(self._version, platform.python_version()): 1.0}
+        vitals = self._vitals()
+        if vitals is not None:
+            _add_vitals(counts, vitals)
+        return await anyio.to_thread.run_sync(_render, counts, texts)
 
 
-def _render(counts: Counts, version: str) -> tuple[bytes, str]:
+def _add_vitals(counts: Counts, vitals: Vitals) -> None:
+    work, cpu = vitals.work, vitals.cpu
+    gauges: dict[str, dict[Labels, float | None]] = {
+        "waiting_requests": {(): work.waiting},
+        "pool_budget_bytes": {(name,): pool.budget for name, pool in work.pools.items()},
+        "pool_reserved_bytes": {(name,): pool.reserved for name, pool in work.pools.items()},
+    }
+    if cpu is not None:
+        gauges |= {"cpu_budget_cpus": {(): cpu.cpus}, "cpu_quota_cpus": {(): cpu.quota}}
+    for name, rows in gauges.items():
+        counts.gauges[name] = {labels: float(value) for labels, value in rows.items() if value is not None}
+    totals = {
+        "cpu_periods": cpu.periods if cpu else None,
+        "cpu_throttled_periods": cpu.throttled if cpu else None,
+        "cpu_throttled_seconds": cpu.throttled_seconds if cpu else None,
+    }
+    for name, total in totals.items():
+        # A count of the machine's own is told as it is; the plain counts are whole, this one may have a fraction.
+        if total is not None:
+            counts.gauges[name] = {(): float(total)}
+
+
+def _render(counts: Counts, texts: Texts) -> tuple[bytes, str]:
     from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest  # noqa: PLC0415  at first use
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Snapshot(counts, version))
-    return generate_latest(registry), CONTENT_TYPE_LATEST
+    registry.register(_Snapshot(counts))
+    return generate_latest(registry) + merge(texts), CONTENT_TYPE_LATEST
 
 
 class _Snapshot:
     """A collector over one copy of the counts."""
 
-    def __init__(self, counts: Counts, version: str) -> None:
+    def __init__(self, counts: Counts) -> None:
         self._counts = counts
-        self._version = version
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: asked at registration, where collecting would do the work twice."""
@@ -62,85 +110,53 @@ class _Snapshot:
 
     def collect(self) -> Iterable[Metric]:
         """All families, each once per scrape."""
-        from prometheus_client.core import (  # noqa: PLC0415  at first use
-            CounterMetricFamily,
-            GaugeMetricFamily,
-            HistogramMetricFamily,
-        )
-
-        for name, text, labels, values in _counters(self._counts):
-            counter = CounterMetricFamily(name, text, labels=labels)
-            for key, value in sorted(values.items()):
-                counter.add_metric(key, value)
-            yield counter
-        for name, text, histograms in _timings(self._counts):
-            timing = HistogramMetricFamily(name, text, labels=["model"])
-            for key, histogram in sorted(histograms.items()):
-                timing.add_metric(key, _cumulative(histogram), histogram.total)
-            yield timing
-        for name, text, labels, values in (*_gauges(self._counts, self._version), *_process_gauges()):
-            gauge = GaugeMetricFamily(name, text, labels=labels)
-            for key, value in sorted(values.items()):
-                gauge.add_metric(key, value)
-            yield gauge
-        yield CounterMetricFamily("process_cpu_seconds", "CPU time of the daemon itself.", value=_cpu_seconds())
+        for family in FAMILIES:
+            yield _metric(family, self._counts)
+        yield from _process()
 
 
-def _counters(counts: Counts) -> tuple[_Counter, ...]:
-    model = ("model",)
-    return (
-        ("enginehouse_requests", "HTTP requests that ended.", ("model", "status", "outcome"), counts.requests),
-        ("enginehouse_launches", "Engine processes started.", model, counts.launches),
-        ("enginehouse_launch_exits", "Engine processes ended.", ("model", "kind", "blames", "planned"), counts.exits),
-        ("enginehouse_leases", "Requests that got a slot.", model, counts.leases),
-        ("enginehouse_denials", "Requests refused.", ("model", "code"), counts.denials),
-        ("enginehouse_stuck_slots", "Slots not idle in time after their client left.", model, counts.stuck_slots),
-        ("enginehouse_events", "Events by name.", ("event",), counts.events),
+def _metric(family: Family, counts: Counts) -> Metric:
+    from prometheus_client.core import (  # noqa: PLC0415  at first use
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
     )
 
-
-def _timings(counts: Counts) -> tuple[_Timing, ...]:
-    return (
-        ("enginehouse_request_seconds", "From a request's arrival to its end.", counts.request_seconds),
-        ("enginehouse_first_byte_seconds", "From a request's arrival to its first byte.", counts.first_byte_seconds),
-        ("enginehouse_queue_seconds", "Waited for a slot.", counts.queue_seconds),
-        ("enginehouse_load_seconds", "From a launch's start to ready.", counts.load_seconds),
-    )
-
-
-def _gauges(counts: Counts, version: str) -> tuple[_Counter, ...]:
-    states: dict[Labels, float] = {
-        (model, state): float(state == now) for model, now in counts.states.items() for state in {*_STATES, now}
-    }
-    since_exec: dict[Labels, float] = {} if counts.listening_seconds is None else {(): counts.listening_seconds}
-    return (
-        ("enginehouse_instance_state", "1 for the state that a model's instance is in.", ("model", "state"), states),
-        ("enginehouse_active_leases", "Requests that have a slot now.", ("model",), counts.active),
-        ("enginehouse_build_usable", "1 if a build can be chosen.", ("build", "engine", "version"), counts.builds),
-        ("enginehouse_listening_seconds", "From the daemon's exec to its open socket.", (), since_exec),
-        ("enginehouse_info", "The daemon.", ("version", "python"), {(version, platform.python_version()): 1.0}),
-    )
+    name = PREFIX + family.name
+    if family.kind == "histogram":
+        timing = HistogramMetricFamily(name, family.text, labels=family.labels)
+        for labels, histogram in sorted(counts.histograms[family.name].items()):
+            timing.add_metric(labels, _cumulative(histogram), histogram.total)
+        return timing
+    made: CounterMetricFamily | GaugeMetricFamily
+    if family.kind == "counter":
+        made = CounterMetricFamily(name, family.text, labels=family.labels)
+    else:
+        made = GaugeMetricFamily(name, family.text, labels=family.labels)
+    for labels, value in sorted(_rows(family, counts).items()):
+        made.add_metric(labels, value)
+    return made
 
 
-def _process_gauges() -> tuple[_Counter, ...]:
+def _rows(family: Family, counts: Counts) -> Mapping[Labels, float]:
+    found = counts.gauges.get(family.name)
+    return found if found is not None else counts.counters.get(family.name, {})
+
+
+def _process() -> Iterable[Metric]:
     import psutil  # noqa: PLC0415  not every command that counts renders
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415  at first use
 
     me = psutil.Process()
     with me.oneshot():
-        resident, started = float(me.memory_info().rss), me.create_time()
-    return (
-        ("process_resident_memory_bytes", "Resident memory of the daemon itself.", (), {(): resident}),
-        ("process_start_time_seconds", "When the daemon started, in seconds since 1970.", (), {(): started}),
-    )
-
-
-def _cpu_seconds() -> float:
-    import psutil  # noqa: PLC0415  as above
-
-    times = psutil.Process().cpu_times()
-    return float(times.user + times.system)
+        resident, started, times = float(me.memory_info().rss), me.create_time(), me.cpu_times()
+    yield GaugeMetricFamily("process_resident_memory_bytes", "Resident memory of the daemon itself.", resident)
+    since = "When the daemon started, in seconds since 1970."
+    yield GaugeMetricFamily("process_start_time_seconds", since, started)
+    cpu = float(times.user + times.system)
+    yield CounterMetricFamily("process_cpu_seconds", "CPU time of the daemon itself.", cpu)
 
 
 def _cumulative(histogram: Histogram) -> list[tuple[str, float]]:
-    bounds = [*(str(bound) for bound in SECONDS), "+Inf"]
+    bounds = [*(str(bound) for bound in histogram.bounds), "+Inf"]
     return list(zip(bounds, accumulate(map(float, histogram.counts)), strict=True))

@@ -51,6 +51,7 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "crash_blamed_on_request": "A request crashed {model} twice; it is refused for {refused_seconds}.",
         "request_denied": "A request of {caller} for {model} was refused ({code}): {why}",
         "request_finished": "{method} {path} of {caller} ended with {status} ({outcome}) after {seconds}.",
+        "response_not_stored": "A response was given and could not be kept, nothing can go on from it: {reason}",
         "request_unreadable": "{caller} sent what can't be read: {reason}",
         "slot_stuck": "A slot of {model} was not seen idle {waited_seconds} after its client left.",
         "internal_error": "A fault of our own in {where}: {error}",

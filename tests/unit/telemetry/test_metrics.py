@@ -6,6 +6,7 @@ import sys
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from supervisor.builds.events import BuildHealthChanged
 from supervisor.events import (
     BuildFound,
     BuildUnusable,
@@ -16,13 +17,17 @@ from supervisor.events import (
     LaunchExited,
     LaunchReady,
     LaunchStarted,
+    MemoryObserved,
     ModelFound,
+    PlanMade,
     RequestDenied,
     RequestFinished,
     RequestLeased,
     SlotStuck,
 )
-from supervisor.telemetry.metrics import Metrics
+from supervisor.memory_events import Evicted
+from supervisor.telemetry.metrics import Metrics, Vitals
+from supervisor.telemetry.pulse import CpuFigures, PoolFigures, Work
 from tests.fakes.clock import HandClock
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -177,3 +182,81 @@ def test_counting_imports_no_prometheus() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+async def test_tokens_and_their_times_are_counted() -> None:
+    """The mean of an answer counts once for each of its tokens: long answers weigh more, as they do for who reads."""
+    finished = RequestFinished("r", "POST", "/v1", "m", "c", 200, "ok", 3.0, 0.5, 100, 40, 20, 0.4, 0.08)
+    series = await _scrape(ModelFound("m", 1, 1, ("chat",)), finished, finished, _finished("m"))
+    assert _value(series, "generated_tokens_total", model="m") == 40
+    assert _value(series, "prompt_tokens_total", model="m") == 200
+    assert _value(series, "cached_tokens_total", model="m") == 80
+    assert _value(series, "first_token_seconds_count", model="m") == 2
+    assert _value(series, "token_seconds_count", model="m") == 40
+    assert _value(series, "token_seconds_bucket", model="m", le="0.075") == 0
+    assert _value(series, "token_seconds_bucket", model="m", le="0.1") == 40
+    assert _value(series, "token_seconds_sum", model="m") == pytest.approx(3.2)
+
+
+async def test_memory_is_told_while_a_model_is_loaded() -> None:
+    """What is not known has no series, and neither has a model whose engine is gone."""
+    seen = MemoryObserved("i", "m", {"host": {"predicted": 100, "mapped": 50, "declared": None, "observed": 90}})
+    series = await _scrape(seen)
+    assert _value(series, "instance_memory_bytes", model="m", pool="host", column="observed") == 90
+    assert _value(series, "instance_memory_bytes", model="m", pool="host", column="declared") is None
+    series = await _scrape(seen, _exited("KILLED", planned=False))
+    assert _value(series, "instance_memory_bytes", model="m", pool="host", column="observed") is None
+
+
+async def test_swaps_evictions_and_strikes() -> None:
+    """A swap is timed from the first eviction for a model; a strike is the build's that the launch was planned on."""
+    clock = HandClock(100.0)
+    bus = EventBus(clock)
+    metrics = Metrics(bus, "1")
+    bus.publish(Evicted("a", "a", "b", "why", drained=False))
+    clock.advance(3)
+    bus.publish(Evicted("c", "c", "b", "why", drained=True))
+    clock.advance(4)
+    bus.publish(LaunchReady("b", "b", "b-1", 2.0))
+    bus.publish(LaunchReady("b", "b", "b-2", 2.0))
+    bus.publish(PlanMade("m", "cuda", ()))
+    bus.publish(_exited("CRASH", planned=False))
+    text = (await metrics.render())[0].decode()
+    assert 'enginehouse_swap_seconds_sum{model="b"} 7.0' in text
+    assert 'enginehouse_swap_seconds_count{model="b"} 1.0' in text
+    assert 'enginehouse_evictions_total{drained="true",model="c"} 1.0' in text
+    assert 'enginehouse_build_strikes_total{build="cuda"} 1.0' in text
+
+
+async def test_the_health_of_a_build_is_one_of_four() -> None:
+    """A build that is set aside is seen as such, and as nothing else."""
+    series = await _scrape(
+        BuildFound("cpu", "llama.cpp", "/y", "b1", "f", None),
+        BuildHealthChanged("cpu", "llama.cpp", "f", "usable", "quarantined", "three strikes"),
+    )
+    assert _value(series, "build_health", build="cpu", engine="llama.cpp", health="quarantined") == 1
+    assert _value(series, "build_health", build="cpu", engine="llama.cpp", health="usable") == 0
+
+
+async def test_what_no_event_says_is_read_at_the_scrape() -> None:
+    """The queue, the memory book and the quota; a figure that is not known has no series."""
+    work = Work(5, 1, 2, {"host": PoolFigures(1000, 400, None), "gpu-x": PoolFigures(None, 7, None)})
+    cpu = CpuFigures(1.5, 1, 1.5, "/f", "why", 200, 30, 1.25)
+    metrics = Metrics(EventBus(HandClock()), "1", lambda: Vitals(work, cpu), _texts)
+    text = (await metrics.render())[0].decode()
+    for line in (
+        "enginehouse_waiting_requests 2.0",
+        'enginehouse_pool_budget_bytes{pool="host"} 1000.0',
+        'enginehouse_pool_reserved_bytes{pool="gpu-x"} 7.0',
+        "enginehouse_cpu_quota_cpus 1.5",
+        "enginehouse_cpu_throttled_periods_total 30.0",
+        "enginehouse_cpu_throttled_seconds_total 1.25",
+        'llamacpp:x{model="m"} 3',
+    ):
+        assert line in text.splitlines()
+    assert 'pool_budget_bytes{pool="gpu-x"}' not in text
+    list(text_string_to_metric_families(text))
+
+
+async def _texts() -> list[tuple[str, str]]:
+    return [("m", "llamacpp:x 3\n")]
