@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 from supervisor.errors import ConfigError
 from supervisor.events import Event, EventBus, LaunchExited, Record
 from supervisor.telemetry.encoding import to_json
+from supervisor.telemetry.line_output import LineOutput
 from supervisor.telemetry.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def configure_logging(
         _renderer(structlog, settings),
     ]
     logger = structlog.wrap_logger(
-        _Lines(stream or sys.stderr),
+        LineOutput(stream or sys.stderr, _dropped_note(settings)),
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(settings.level),
         context_class=dict,
@@ -94,7 +94,7 @@ class JsonLines:
 
     def __init__(self, redactor: Redactor, *, stream: TextIO | None = None) -> None:
         self._redactor = redactor
-        self._lines = _Lines(stream or sys.stderr)
+        self._lines = LineOutput(stream or sys.stderr, _dropped_json)
         self._second = -1
         self._stamp = ""
 
@@ -147,18 +147,15 @@ def _facts(event: Event) -> dict[str, Any]:
     return {f"{key}_" if key in _RESERVED else key: value for key, value in facts.items()}
 
 
-class _Lines:
-    """The last step: whole lines to a stream, flushed, and never an error for the one who logs."""
+def _dropped_json(count: int) -> str:
+    said = {"timestamp": datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"}
+    return to_json({**said, "level": "warning", "event": "log_lines_dropped", "count": count}).decode()
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
 
-    def msg(self, line: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # ValueError: the stream is closed
-            self._stream.write(line + "\n")
-            self._stream.flush()
-
-    log = debug = info = warning = error = critical = exception = msg
+def _dropped_note(settings: LogSettings) -> Callable[[int], str]:
+    if settings.style == "json":
+        return _dropped_json
+    return lambda count: f"{count} log lines were dropped here: nobody read them"
 
 
 class _IntoStructlog(logging.Handler):
