@@ -23,6 +23,7 @@ from engines.contract import EngineAdapter, LaunchPlan
 from engines.registry import ADAPTERS, adapter_for
 from supervisor.app.canaries import canary_watch
 from supervisor.app.cpus import cpu_watch
+from supervisor.app.drawing import Engines, PictureRoom
 from supervisor.app.knowledge import Knowledge
 from supervisor.app.options import DaemonOptions
 from supervisor.app.page import Vitals
@@ -141,8 +142,14 @@ class Daemon:
             self._vitals.document,
         )
         self._control = ModelControl(self._router, self._fleet, self._status, self._broker)
+        self._pictures = self._picture_room()
         tls = self._certificate.context if self._certificate is not None else None
         self._listener = Listener(self._build_gateway(), self._bus, options.address.socket, tls)
+
+    def _picture_room(self) -> PictureRoom:
+        engines = Engines(self._fleet, self._broker, self._launching)
+        limits, shared = lambda: self._reloader.config.pictures, (self._gate, self._clock, self._bus)
+        return PictureRoom(self._router, engines, self._broker, self._crashes, limits, *shared)
 
     def _memory_watch(self) -> MemoryWatch:
         knowledge = self._knowledge
@@ -178,6 +185,7 @@ class Daemon:
     async def _start(self, tasks: TaskGroup) -> None:
         await tasks.start(self._fleet.run)
         await tasks.start(self._broker.run)
+        await tasks.start(self._pictures.jobs.run)
         await tasks.start(self._memory.run)
         await tasks.start(self._knowledge.book.run)
         await tasks.start(self._knowledge.care.run)
@@ -283,7 +291,7 @@ class Daemon:
             leases=self._broker,
             crashes=self._crashes,
             generation=adapter_for,
-            models=lambda: model_cards(self._router, self._fleet),
+            models=lambda: model_cards(self._router, self._fleet, self._pictures.listed),
             control=self._control,
             builds=self._builds,
             status=self._status,
@@ -302,6 +310,7 @@ class Daemon:
             news=EventStream(self._bus, clean=self._options.redactor.clean, pick=news, most=200).frames,
             history=self._vitals.pulse.document,
             meter=self._vitals.meter,
+            pictures=self._pictures.service,
         )
         config = self._reloader.config
         settings = GatewaySettings(

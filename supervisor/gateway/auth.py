@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from base64 import b64decode
 from enum import Enum, auto
 
 from supervisor.errors import CallerError
@@ -35,8 +36,10 @@ _EXACTLY = {
     "/": Need.PAGE,
     "/openapi.json": Need.CALLER,
     "/metrics": Need.NUMBERS,
+    # Behind a name that nobody can guess: pages show the picture without sending a token.
+    "/v1/images/files/{name}": Need.PAGE,
 }
-_BELOW = {"/status_page/": Need.PAGE, "/v1/": Need.USE, "/api/": Need.USE, "/upstream/": Need.USE}
+_BELOW = {"/status_page/": Need.PAGE, "/v1/": Need.USE, "/api/": Need.USE, "/upstream/": Need.USE, "/sdapi/": Need.USE}
 
 
 @functools.cache
@@ -52,10 +55,23 @@ def need_of(route: str | None) -> Need:
 
 
 def presented_tokens(authorization: str | None, api_key: str | None) -> tuple[str, ...]:
-    """The tokens that a request carries: ``Authorization: Bearer``, then ``x-api-key``; each once."""
+    """The tokens that a request carries: ``Authorization: Bearer``, then ``x-api-key``; each once.
+
+    Clients of A1111 know only ``Basic``: there the password is the token, whatever the name.
+    """
     bearer = _BEARER.fullmatch(authorization or "")
-    found = [bearer[1] if bearer else "", (api_key or "").strip()]
+    found = [bearer[1] if bearer else _password(authorization or ""), (api_key or "").strip()]
     return tuple(dict.fromkeys(token for token in found if token))
+
+
+def _password(authorization: str) -> str:
+    kind, _, encoded = authorization.partition(" ")
+    if kind.lower() != "basic":
+        return ""
+    try:
+        return b64decode(encoded.strip(), validate=True).decode().partition(":")[2]
+    except ValueError:  # neither base64 nor UTF-8
+        return ""
 
 
 def unauthorized(*, presented: bool) -> CallerError:

@@ -63,7 +63,7 @@ def _find(cards: Sequence[ModelCard], name: str) -> ModelCard:
 
 
 def _row(card: ModelCard) -> dict[str, Any]:
-    return {
+    row = {
         "id": card.id,
         "object": "model",
         # OpenAI's clients need a number here; the listing has no other place for "not known".
@@ -74,6 +74,10 @@ def _row(card: ModelCard) -> dict[str, Any]:
         "context_length": card.context_length,
         "state": card.state,
     }
+    if card.pictures is None:
+        return row
+    reads = ["text", "image"] if card.pictures.get("supportsImg2Img") else ["text"]
+    return {**row, "modalities": {"input": reads, "output": ["image"]}, "pictures": card.pictures}
 
 
 def _is_anthropics(request: web.Request) -> bool:

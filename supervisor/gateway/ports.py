@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engines.contract import Capability, Endpoint, EngineKind, LaunchPlan, LaunchSettings
 from supervisor.broker.lease import LeaseRequest
@@ -14,6 +14,9 @@ from supervisor.gateway.doorkeeper import Doorkeeper
 from supervisor.gateway.request_limits import RequestLimits
 from supervisor.gateway.token_meter import TokenMeter
 from supervisor.models.catalog import ModelEntry
+
+if TYPE_CHECKING:
+    from supervisor.gateway.pictures.asking import PictureService
 
 
 class Launch(Protocol):
@@ -238,6 +241,7 @@ class ModelCard:
         broken: why it can't be served; None when it can.
         file_bytes: of all its files; this and what follows as the files say.
         unlisted: served by name, and in no list.
+        pictures: what it draws and how; None: it draws nothing.
     """
 
     id: str
@@ -253,6 +257,7 @@ class ModelCard:
     quantization: str | None = None
     parameter_count: int | None = None
     unlisted: bool = False
+    pictures: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +276,7 @@ class Ports:
         metrics: the body and the content type of ``/metrics``.
         events: frames of the event stream after an id; None: only new ones.
         door: who asks, and whether they may.
+        pictures: makes jobs of requests for pictures; None: there are no such routes.
         news: as ``events``, only what the status page tells, each with its sentence.
         history: the last hour in figures.
         meter: counts what engines write.
@@ -294,6 +300,7 @@ class Ports:
     news: Callable[[int | None], AsyncGenerator[bytes, None]]
     history: Callable[[], dict[str, Any]]
     meter: TokenMeter
+    pictures: PictureService | None = None
 
 
 @dataclass(frozen=True, slots=True)

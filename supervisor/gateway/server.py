@@ -14,6 +14,7 @@ from anyio.abc import TaskStatus
 
 from supervisor.clock import Clock
 from supervisor.events import EventBus
+from supervisor.gateway.a1111_api import A1111Api
 from supervisor.gateway.address import BACKLOG
 from supervisor.gateway.admin_api import AdminApi
 from supervisor.gateway.afterwards import Afterwards
@@ -25,6 +26,7 @@ from supervisor.gateway.conversation import Conversation
 from supervisor.gateway.front_door import front_door
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.health_api import HealthApi
+from supervisor.gateway.images_api import ImagesApi
 from supervisor.gateway.live_api import LiveApi
 from supervisor.gateway.logs_api import LogsApi
 from supervisor.gateway.models_api import ModelsApi
@@ -32,6 +34,7 @@ from supervisor.gateway.ollama_api import OllamaApi
 from supervisor.gateway.ollama_listings import Listings
 from supervisor.gateway.openai_api import OpenAiApi
 from supervisor.gateway.openapi import OpenApi
+from supervisor.gateway.pictures.links import Links
 from supervisor.gateway.ports import GatewaySettings, Ports
 from supervisor.gateway.relay import Relay
 from supervisor.gateway.requests_api import RequestsApi
@@ -71,7 +74,8 @@ def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock,
             *ResponsesApi(chats, side, gate, store, clock, bus).routes(),
             *OllamaApi(chats, relay, side, gate, Listings(ports.models, ports.status)).routes(),
             *UpstreamApi(ports.router, ports.leases, ports.crashes, gate, settings).routes(),
-            *ModelsApi(ports.models, ports.router.ready).routes(),
+            *ModelsApi(ports.models, ports.pictures.known if ports.pictures else ports.router.ready).routes(),
+            *_picture_routes(ports, settings, clock),
             *AdminApi(ports.status, ports.events, ports.control, ports.reload, ports.plan, gate).routes(),
             *BuildsApi(ports.builds).routes(),
             *LiveApi(ports.status, ports.models, ports.history, ports.news).routes(),
@@ -90,6 +94,16 @@ def _flushed(afterwards: Afterwards) -> Callable[[web.Application], Awaitable[No
         afterwards.flush()
 
     return flush
+
+
+def _picture_routes(ports: Ports, settings: GatewaySettings, clock: Clock) -> list[web.RouteDef]:
+    service = ports.pictures
+    if service is None:
+        return []
+    return [
+        *ImagesApi(service.pictures, Links(clock, service.keep), settings.body_limit).routes(),
+        *A1111Api(service.pictures, ports.models, settings.body_limit).routes(),
+    ]
 
 
 class Listener:

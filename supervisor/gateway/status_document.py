@@ -166,13 +166,20 @@ def _pair_row(pair: Pair) -> dict[str, Any]:
     }
 
 
-def model_cards(router: Router, fleet: Fleet) -> list[ModelCard]:
-    """Rows of ``/v1/models``; the caller leaves out broken ones."""
+def nothing_drawn(_entry: ModelEntry) -> dict[str, Any] | None:
+    """No model draws."""
+    return None
+
+
+def model_cards(
+    router: Router, fleet: Fleet, drawn: Callable[[ModelEntry], dict[str, Any] | None] = nothing_drawn
+) -> list[ModelCard]:
+    """Rows of ``/v1/models``; the caller leaves out broken ones. ``drawn``: what a model's pictures are."""
     catalog = router.catalog
     if catalog is None:
         return []
     instances = {instance.model_id: instance for instance in fleet.instances()}
-    return [_card(entry, instances.get(entry.id)) for entry in catalog.entries]
+    return [_card(entry, instances.get(entry.id), drawn(entry)) for entry in catalog.entries]
 
 
 def model_row(entry: ModelEntry) -> dict[str, Any]:
@@ -187,18 +194,19 @@ def model_row(entry: ModelEntry) -> dict[str, Any]:
     }
 
 
-def _card(entry: ModelEntry, instance: Instance | None) -> ModelCard:
+def _card(entry: ModelEntry, instance: Instance | None, pictures: dict[str, Any] | None) -> ModelCard:
     plan = instance.plan if instance else None
     wished = getattr(entry.launch, "ctx_size", None)
     metadata = entry.metadata
     trained = metadata.context_length if metadata else None
+    context = None if pictures is not None else wished or default_ctx_size(trained)
     return ModelCard(
         id=entry.id,
         created=_created(entry),
         capabilities=tuple(sorted(entry.serves)),
         state=instance.state.value if instance else "stopped",
         aliases=entry.aliases,
-        context_length=plan.ctx_size if plan else wished or default_ctx_size(trained),
+        context_length=plan.ctx_size if plan else context,
         broken=entry.broken,
         file_bytes=metadata.file_bytes if metadata else None,
         format=metadata.format if metadata else None,
@@ -206,6 +214,7 @@ def _card(entry: ModelEntry, instance: Instance | None) -> ModelCard:
         quantization=metadata.quantization if metadata else None,
         parameter_count=metadata.parameter_count if metadata else None,
         unlisted=entry.unlisted,
+        pictures=pictures,
     )
 
 
