@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
 from collections.abc import Sequence as Tokens
 from typing import Any
 
 import mlx.core as mx
+from mlx_lm.models.cache import load_prompt_cache, save_prompt_cache
 
 from engines.mlx.server import layers as caches
 from engines.mlx.server.batch import BatchLane
+from engines.mlx.server.cache_disk import DiskCache, cache_folder, fingerprint
+from engines.mlx.server.constrain import Constraint
+from engines.mlx.server.drafting import load_drafter
 from engines.mlx.server.loading import Loaded, load_model
 from engines.mlx.server.options import Options
 from engines.mlx.server.prefixes import Entry, Prefixes
 from engines.mlx.server.problems import RequestError
 from engines.mlx.server.rules import rules_of
 from engines.mlx.server.sequence import Emit, Sequence
+from engines.mlx.server.single import SingleLane
+from engines.mlx.server.speculation import speculates
 from engines.mlx.server.work import Work
 
 _log = logging.getLogger(__name__)
 _FAILED = 500
+# Of what MLX has freed, the rest goes back to the system: the adapter counts with it (``memory.FREED_BYTES``).
+_FREED_BYTES = 256 * 2**20
 
 
 class Engine:
@@ -37,19 +46,24 @@ class Engine:
         self._emit = emit
         self._options = options
         self.loaded: Loaded = load_model(options)
+        mx.set_cache_limit(_FREED_BYTES)
+        self.drafter, self.speculation_off = load_drafter(options, self.loaded)
         self.prefixes = Prefixes(options.cache_bytes)
         self._waiting: deque[Work] = deque()
         self._batch = BatchLane(self.loaded, options, self._keep)
+        self._single = SingleLane(self.loaded, options, self._keep, self.drafter)
+        self._layout = self._single.layers()
+        self._told: set[str] = set()
+        self._disk = self._open_disk()
 
     @property
     def busy(self) -> bool:
         """There is work."""
-        return bool(self._waiting or len(self._batch))
+        return bool(self._waiting or self._running)
 
     @property
-    def counts(self) -> dict[str, int]:
-        """Requests that are computed, that wait, and whose prompts are being read."""
-        return {"running": len(self._batch), "waiting": len(self._waiting), "reading": self._batch.reading}
+    def _running(self) -> int:
+        return len(self._batch) + len(self._single)
 
     def submit(self, work: Work) -> None:
         """Take work; it begins at the next step at which there is room."""
@@ -61,7 +75,8 @@ class Engine:
             if work.id == identity:
                 self._waiting.remove(work)
                 return
-        self._batch.drop(identity)
+        if not self._batch.drop(identity):
+            self._single.drop(identity)
 
     def step(self) -> None:
         """One step of everything that runs.
@@ -69,8 +84,10 @@ class Engine:
         Raises:
             Exception: the computation itself failed: the engine is broken.
         """
-        while self._waiting and len(self._batch) < self._options.parallel:
+        while self._waiting and self._running < self._options.parallel:
             self._start(self._waiting.popleft())
+        if len(self._single):
+            self._single.step(others=len(self._batch))
         if len(self._batch):
             self._batch.step()
 
@@ -88,52 +105,113 @@ class Engine:
         made: list[float] = (vector / length).tolist()
         return made
 
+    def flush(self, seconds: float) -> int:
+        """Save what was computed, so that it outlives the process; the number of entries that were saved."""
+        return 0 if self._disk is None else self._disk.flush(self.prefixes, seconds)
+
+    def forget(self) -> None:
+        """Drop what was computed for later, in memory and on disk."""
+        self.prefixes.clear()
+        if self._disk is not None:
+            self._disk.clear()
+
+    def cache_document(self) -> dict[str, Any]:
+        """What is kept for later prompts, in tokens and bytes, and how often it was of use."""
+        stats, disk = self.prefixes.stats, self._disk
+        return {
+            "entries": len(self.prefixes),
+            "bytes": self.prefixes.size,
+            "budget_bytes": self.prefixes.budget,
+            "hits": stats.hits,
+            "misses": stats.misses,
+            "refused": stats.refused,
+            "evicted": stats.evicted,
+            "reused_tokens": stats.reused_tokens,
+            "disk_bytes": None if disk is None else disk.size,
+            "disk_budget_bytes": None if disk is None else self._options.cache_disk_bytes,
+            "saved": None if disk is None else disk.stats.saved,
+            "restored": None if disk is None else disk.stats.loaded,
+            "disk_refused": None if disk is None else disk.stats.refused,
+        }
+
     def close(self) -> None:
         """Give everything back, in the thread that made it."""
+        self._single.close()
         self._batch.close()
         self.prefixes.clear()
+
+    def _open_disk(self) -> DiskCache | None:
+        folder = cache_folder(self._options, fingerprint(self._options, self.loaded.facts.versions))
+        if folder is None:
+            return None
+        disk = DiskCache(folder, self._options.cache_disk_bytes, self._layout, save_prompt_cache, load_prompt_cache)
+        found = disk.restore(self.prefixes)
+        if found:
+            _log.info("cache: %d prompts of an earlier life are on disk", found)
+        return disk
 
     def _start(self, work: Work) -> None:
         """Begin a piece of work; a fault in it ends it alone."""
         reused, cached = self._reuse(work)
         sequence = Sequence(work, self.loaded.spelling.speller(work.prompt), self._emit, cached)
         try:
-            self._batch.start(sequence, rules_of(sequence), reused, cached)
+            rules = rules_of(sequence, *self._constraints(work))
+            guess, reason = speculates(work, self.drafter, self._running)
+            if reason:
+                self._tell_once(f"[spec] off for a request ({reason})")
+            if guess or work.sequential or not self.loaded.facts.batches:
+                self._single.start(sequence, rules, reused, cached, guess=guess)
+            else:
+                self._batch.start(sequence, rules, reused, cached)
         except Exception as error:  # noqa: BLE001  see above
             _log.warning("request %d could not begin: %r", work.id, error)
             failed = RequestError(f"the request could not begin: {error}", status=_FAILED, kind="server_error")
             sequence.fail(error if isinstance(error, RequestError) else failed)
 
+    def _constraints(self, work: Work) -> tuple[Constraint, ...]:
+        if work.matcher is None:
+            return ()
+        tokenizer = self.loaded.tokenizer
+        ends = tokenizer.think_end_tokens if work.thinking else None
+        after = ends[0] if ends is not None and len(ends) == 1 else None
+        return (Constraint(work.matcher, len(work.prompt), frozenset(tokenizer.eos_token_ids), after),)
+
     def _reuse(self, work: Work) -> tuple[list[Any] | None, int]:
         """Caches for the beginning of a prompt, and how many tokens they hold."""
         stats = self.prefixes.stats
         match = self.prefixes.find(work.prompt) if work.wishes.cache_prompt else None
-        if match is None or match.entry.layers is None:
-            stats.misses += 1
-            return None, 0
-        layers = caches.copied(match.entry.layers, match.length)
-        if layers is None:
-            stats.misses += 1
-            return None, 0
-        stats.hits += 1
-        stats.reused_tokens += match.length
-        return layers, match.length
+        if match is not None and self._in_memory(match.entry):
+            layers = caches.copied(match.entry.layers, match.length)
+            if layers is not None:
+                stats.hits += 1
+                stats.reused_tokens += match.length
+                return layers, match.length
+        stats.misses += 1
+        return None, 0
+
+    def _in_memory(self, entry: Entry) -> bool:
+        if entry.layers is not None:
+            return True
+        return self._disk is not None and self._disk.fetch(entry, self.prefixes)
 
     def _keep(self, tokens: list[int], layers: list[Any]) -> None:
         """Keep what was computed, if it is sure what that is."""
         if self.prefixes.budget <= 0:
             return
         prefix = caches.cached_prefix(layers, tokens)
-        if prefix is None:
+        if prefix is None or not caches.matches_layout(layers, self._layout):
             self.prefixes.stats.refused += 1
             return
         self.prefixes.put(Entry(prefix, layers, caches.size_of(layers), caches.cuttable(layers)))
 
+    def _tell_once(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            _log.info("%s", line)
+
 
 def _limit_threads(threads: int) -> None:
     """Libraries ask for these when they are loaded, so it must come first."""
-    import os  # noqa: PLC0415  used here alone
-
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
         os.environ.setdefault(name, str(threads))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -29,6 +29,8 @@ BROKEN = 11
 ADDRESS_FAILED = 12
 # Packages and the modules that they bring.
 _NEEDED = {"mlx": "mlx", "mlx-lm": "mlx_lm", "aiohttp": "aiohttp", "orjson": "orjson", "llguidance": "llguidance"}
+# What was computed is saved for so long at the end; less than the supervisor waits before it kills.
+_SAVE_SECONDS = 3.0
 # Answers that say why must be read before the process is gone.
 _LAST_WORDS = 1.0
 _log = logging.getLogger("mlx-server")
@@ -180,6 +182,10 @@ async def _drain(service: Any) -> int:
     if service.engine.state == "loading":
         # A load can't be interrupted: leave it where it is.
         os._exit(0)
+    if service.engine.state == "ready":
+        with contextlib.suppress(Exception):  # what can't be saved is computed again
+            saved = await service.engine.call(lambda engine: engine.flush(_SAVE_SECONDS))
+            _log.info("cache: %d prompts saved", saved)
     service.engine.stop()
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(service.engine.ended(), 5.0)

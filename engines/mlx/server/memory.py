@@ -20,4 +20,5 @@ def memory_document(service: Service) -> dict[str, Any]:
         "weights_bytes": engine.loaded.facts.parameters if ready else None,
         "prefix_bytes": engine.prefixes.size if ready else None,
         "prefix_budget_bytes": engine.prefixes.budget if ready else None,
+        "speculation_off": engine.speculation_off if ready else None,
     }

@@ -31,7 +31,8 @@ def metrics_text(service: Service) -> str:
         "prefix_bytes": "bytes kept for prompts that may come again",
         "prefix_budget_bytes": "the most of those",
     }
-    rows += [(f"memory_{key}", "gauge", value, texts[key]) for key, value in memory_document(service).items()]
+    memory = memory_document(service)
+    rows += [(f"memory_{key}", "gauge", memory[key], text) for key, text in texts.items()]
     lines = []
     for name, kind, value, text in rows:
         if value is not None:

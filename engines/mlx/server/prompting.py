@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from engines.mlx.server.asked import Chat, Prompt
+from engines.mlx.server.grammar import Grammars
 from engines.mlx.server.loading import Loaded
 from engines.mlx.server.problems import RequestError
 from engines.mlx.server.reasoning import Marks, opens_thoughts
@@ -12,15 +14,31 @@ from engines.mlx.server.reasoning import Marks, opens_thoughts
 _LONGEST_WORDS = 300
 
 
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """A conversation as tokens.
+
+    Attributes:
+        thinking: its end has opened the model's thoughts.
+        matcher: holds an answer to a form; each answer needs a copy. None: any text will do.
+    """
+
+    tokens: tuple[int, ...]
+    thinking: bool
+    matcher: Any
+
+
 class Prompter:
     """Prompts for one loaded model.
 
     Attributes:
         marks: around the model's thoughts; None: it has none.
+        grammars: what answers can be held to.
     """
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
+        self.grammars = Grammars(loaded.tokenizer, loaded.facts.vocabulary, loaded.facts.tool_family)
         thoughts = loaded.facts.thoughts
         self.marks = None if thoughts is None else Marks(*thoughts)
 
@@ -46,14 +64,15 @@ class Prompter:
             raise RequestError("the model's chat template made no prompt of this conversation.")
         return text
 
-    def chat(self, chat: Chat) -> tuple[tuple[int, ...], bool]:
-        """Tokens of a conversation, and whether its end has opened the model's thoughts.
+    def chat(self, chat: Chat) -> ChatPrompt:
+        """A conversation, ready for the engine.
 
         Raises:
-            RequestError: the template refuses it.
+            RequestError: the template refuses it, or a schema is none.
         """
         text = self.render(chat)
-        return self._whole(self._loaded.spelling.encode(text, whole=False)), opens_thoughts(text, self.marks)
+        tokens = self._whole(self._loaded.spelling.encode(text, whole=False))
+        return ChatPrompt(tokens, opens_thoughts(text, self.marks), self.grammars.wanted(chat))
 
     def prompt(self, prompt: Prompt) -> tuple[int, ...]:
         """Tokens of a prompt that is a text, or tokens already.

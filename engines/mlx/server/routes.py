@@ -11,9 +11,10 @@ from engines.mlx.server.asked import Asked
 from engines.mlx.server.checks import read_chat_request, read_completion_request
 from engines.mlx.server.frames import Answer, error_frame
 from engines.mlx.server.problems import RequestError
-from engines.mlx.server.service import Running, Service
+from engines.mlx.server.service import PLAIN, Form, Running, Service
 from engines.mlx.server.whole import WholeAnswer
 
+SESSION_HEADER = "x-session-id"
 _LARGE = 1 << 20
 _HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
 
@@ -43,8 +44,9 @@ class Generation:
         service.ready()
         asked = read_chat_request(await read_json(service, request), service.limits)
         assert asked.chat is not None
-        prompt, thinking = await service.in_words(service.prompter.chat, asked.chat)
-        return await self._answer(request, asked, [prompt], thinking=thinking)
+        prompt = await service.in_words(service.prompter.chat, asked.chat)
+        session = request.headers.get(SESSION_HEADER)
+        return await self._answer(request, asked, [prompt.tokens], Form(prompt.thinking, prompt.matcher, session))
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         """A text that is gone on with."""
@@ -55,9 +57,9 @@ class Generation:
         return await self._answer(request, asked, prompts)
 
     async def _answer(
-        self, request: web.Request, asked: Asked, prompts: list[tuple[int, ...]], *, thinking: bool = False
+        self, request: web.Request, asked: Asked, prompts: list[tuple[int, ...]], form: Form = PLAIN
     ) -> web.StreamResponse:
-        with self._service.running(asked, prompts, thinking=thinking) as running:
+        with self._service.running(asked, prompts, form) as running:
             if asked.wishes.stream:
                 return await self._stream(request, running)
             whole = WholeAnswer(asked, self._service.options.alias, running.choices)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from engines.mlx.server.answer import ChoiceAnswer
 from engines.mlx.server.asked import Asked, ModelLimits
+from engines.mlx.server.latches import Latches, broke_grammar
 from engines.mlx.server.mailbox import Mailbox
 from engines.mlx.server.options import Options
 from engines.mlx.server.problems import UNAVAILABLE, RequestError, too_long
@@ -22,7 +24,26 @@ from engines.mlx.server.thread import EngineThread, MakeEngine
 from engines.mlx.server.work import Event, Work
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 State = Literal["loading", "ready", "broken", "ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What is known of a chat beside its tokens.
+
+    Attributes:
+        thinking: its prompt has opened the model's thoughts.
+        matcher: holds answers to a form; each gets a copy.
+        session: the client's name for what it belongs to.
+    """
+
+    thinking: bool = False
+    matcher: Any = None
+    session: str | None = None
+
+
+PLAIN = Form()
 
 
 @dataclass(slots=True)
@@ -52,6 +73,7 @@ class Service:
         # One thread: templates and tokenizers are not made for several.
         self._words = ThreadPoolExecutor(1, thread_name_prefix="words")
         self._prompter: Prompter | None = None
+        self._latches = Latches()
         self.engine = EngineThread(make, self._deliver, self._changed)
 
     @property
@@ -105,7 +127,7 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._words, call)
 
     @contextmanager
-    def running(self, asked: Asked, prompts: Sequence[tuple[int, ...]], *, thinking: bool = False) -> Iterator[Running]:
+    def running(self, asked: Asked, prompts: Sequence[tuple[int, ...]], form: Form) -> Iterator[Running]:
         """Have the answers computed while the block runs; what is not done at its end is cancelled.
 
         Raises:
@@ -113,10 +135,10 @@ class Service:
         """
         self.ready()
         wishes = asked.wishes
-        works = [self._work(asked, prompt) for prompt in prompts for _ in range(wishes.choices)]
+        works = [self._work(asked, prompt, form) for prompt in prompts for _ in range(wishes.choices)]
         mailbox = Mailbox()
         marks = self.prompter.marks
-        choices = [ChoiceAnswer(asked, index, marks, thinking=thinking) for index in range(len(works))]
+        choices = [ChoiceAnswer(asked, index, marks, thinking=form.thinking) for index in range(len(works))]
         for index, work in enumerate(works):
             self._mail[work.id] = mailbox, index
             self.engine.submit(work)
@@ -131,19 +153,33 @@ class Service:
             for choice in choices:
                 if choice.counts is not None:
                     self.tally.ended(choice.counts)
+                self._look_at_calls(choice, form)
 
     def close(self) -> None:
         """Let the worker thread go."""
         self._words.shutdown(wait=False, cancel_futures=True)
 
-    def _work(self, asked: Asked, prompt: tuple[int, ...]) -> Work:
+    def _work(self, asked: Asked, prompt: tuple[int, ...], form: Form) -> Work:
         context = self.engine.engine.loaded.facts.context
         room = context - len(prompt)
         if room < 1:
             raise too_long(len(prompt), context)
         wanted = asked.wishes.max_tokens
         most = room if wanted is None else min(wanted, room)
-        return Work(next(self._ids), prompt, most, asked.wishes)
+        matcher = None if form.matcher is None else form.matcher.deep_copy()
+        sequential = form.session in self._latches
+        return Work(next(self._ids), prompt, most, asked.wishes, matcher, form.thinking, sequential)
+
+    def _look_at_calls(self, choice: ChoiceAnswer, form: Form) -> None:
+        """A call that lacks what its grammar requires: its session is computed one token at a time from now on."""
+        found, session = choice.recovered, form.session
+        if found is None or session is None:
+            return
+        latched = session in self._latches
+        missing, prose = bool(found.missing_required), found.provenance == "prose"
+        if broke_grammar(missing=missing, prose=prose, asked=form.matcher is not None, latched=latched):
+            _log.warning("a call lacks %s: its session goes on sequentially", ", ".join(found.missing_required))
+            self._latches.set(session)
 
     def _deliver(self, events: list[tuple[int, Event]]) -> None:
         for identity, event in events:

@@ -17,6 +17,8 @@ from engines.mlx.server.problems import RequestError, too_long
 from engines.mlx.server.routes import read_json
 from engines.mlx.server.service import Service
 
+FLUSH_SECONDS = 30.0
+
 
 def json_answer(document: Any, status: int = 200) -> web.Response:
     """A document as an answer."""
@@ -114,6 +116,21 @@ class Sides:
         """Sums since the start, as Prometheus reads them."""
         return web.Response(text=metrics_text(self._service), content_type="text/plain")
 
+    async def cache(self, _: web.Request) -> web.Response:
+        """What is kept for later prompts."""
+        self._service.ready()
+        return json_answer(await self._service.engine.call(_cache_document))
+
+    async def change_cache(self, request: web.Request) -> web.Response:
+        """``{"action": "flush"}``: save it to disk; ``{"action": "clear"}``: drop it, there too."""
+        self._service.ready()
+        fields = Fields(_object(await read_json(self._service, request)))
+        action = fields.raw("action")
+        if action not in {"flush", "clear"}:
+            raise fields.wrong("action", "must be flush or clear")
+        saved = await self._service.engine.call(_flush if action == "flush" else _clear)
+        return json_answer({"saved": saved, **await self._service.engine.call(_cache_document)})
+
     async def memory(self, _: web.Request) -> web.Response:
         """What MLX holds."""
         return json_answer(memory_document(self._service))
@@ -122,6 +139,20 @@ class Sides:
 def _embed(engine: Any, tokens: tuple[int, ...]) -> list[float]:
     vector: list[float] = engine.embed(tokens)
     return vector
+
+
+def _cache_document(engine: Any) -> dict[str, Any]:
+    document: dict[str, Any] = engine.cache_document()
+    return document
+
+
+def _flush(engine: Any) -> int:
+    return int(engine.flush(FLUSH_SECONDS))
+
+
+def _clear(engine: Any) -> int:
+    engine.forget()
+    return 0
 
 
 def _object(body: Any) -> dict[str, Any]:

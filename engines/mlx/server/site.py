@@ -31,6 +31,8 @@ def make_site(service: Service) -> web.Application:
             web.get("/slots", sides.slots),
             web.get("/metrics", sides.metrics),
             web.get("/admin/memory", sides.memory),
+            web.get("/admin/cache", sides.cache),
+            web.post("/admin/cache", sides.change_cache),
             web.post("/v1/chat/completions", generation.chat),
             web.post("/v1/completions", generation.complete),
             web.post("/v1/embeddings", sides.embeddings),

@@ -11,21 +11,6 @@ from engines.mlx.server.problems import RequestError
 
 
 @dataclass(frozen=True, slots=True)
-class Grammar:
-    """A form that the answer is held to, in the notation of the constrained decoder.
-
-    Attributes:
-        kind: ``json`` for a JSON schema as a document, ``lark`` for a grammar.
-        text: the schema or the grammar.
-        tools: it is one of tool calls with arguments that are required.
-    """
-
-    kind: str
-    text: str
-    tools: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Work:
     """One answer to one prompt.
 
@@ -33,6 +18,8 @@ class Work:
         id: unique in the life of the process.
         prompt: its tokens; at least one.
         most: tokens that the answer may have; at least one.
+        matcher: holds the answer to a form; for this answer alone.
+        thinking: the prompt has opened the model's thoughts, which are free of that form.
         sequential: it is computed by itself, token after token.
     """
 
@@ -40,7 +27,8 @@ class Work:
     prompt: tuple[int, ...]
     most: int
     wishes: Wishes
-    grammar: Grammar | None = None
+    matcher: Any = None
+    thinking: bool = False
     sequential: bool = False
 
 
@@ -121,12 +109,11 @@ class ModelFacts:
 
     Attributes:
         thoughts: marks around what it thinks; None: it does not.
-        tool_start: mark that begins a call, where it is one token.
+        tool_family: ``mlx_lm``'s word for how it writes calls.
         embeds: width of the vectors that it gives of texts; None: it gives none.
         parameters: bytes of its weights.
         trained: tokens that it was trained on.
         batches: answers can be computed together.
-        speculates: why it does not, or an empty string.
     """
 
     vocabulary: int
@@ -138,6 +125,5 @@ class ModelFacts:
     parameters: int = 0
     trained: int | None = None
     batches: bool = True
-    speculation_off: str = "no draft model"
     versions: Mapping[str, str] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
