@@ -52,11 +52,8 @@ def test_only_what_is_sure_is_kept(rows: list[tuple[str, int]], fed: int) -> Non
 def test_only_the_very_layout_is_taken(ours: list[str], theirs: list[str]) -> None:
     """Layer by layer the same kind, and as many."""
     matches = matches_layout([filled(kind, 4) for kind in ours], [filled(kind, 0) for kind in theirs])
-    flat = (
-        [["plain", "plain"] if kind == "list" else [kind] for kind in ours],
-        [["plain", "plain"] if kind == "list" else [kind] for kind in theirs],
-    )
-    assert matches is (bool(ours) and sum(flat[0], []) == sum(flat[1], []))
+    flat = [[kind for one in kinds for kind in (["plain"] * 2 if one == "list" else [one])] for kinds in (ours, theirs)]
+    assert matches is (bool(ours) and flat[0] == flat[1])
 
 
 def test_the_one_wrapper_that_is_known() -> None:

@@ -57,7 +57,7 @@ def test_drafters_that_read_at_once_are_bounded(drafter: Drafter | None, prompt:
 
 def test_reasons_for_no_speculation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is said in words; a good pair has none."""
-    good, bad = [Layer(True)], [Layer(False)]
+    good, bad = [Layer(trimmable=True)], [Layer(trimmable=False)]
     assert off_reason(good, good, (5, 5)) == ""
     assert "rolled back" in off_reason(bad, good, (5, 5))
     assert "draft model's" in off_reason(good, bad, (5, 5))
