@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from engines.contract import LaunchSettings, ModelMetadata
     from engines.declared import Declared
     from engines.pictures import PictureEngine
+    from engines.slots import Slots
 
 
 class AdapterDefaults:
@@ -20,6 +21,7 @@ class AdapterDefaults:
 
     slots_path: ClassVar[str | None] = None
     metrics_path: ClassVar[str | None] = None
+    slots: ClassVar[Slots | None] = None
     socket_suffix: ClassVar[str | None] = None
     api_key_variable: ClassVar[str | None] = None
     pass_through_environment: ClassVar[tuple[str, ...]] = ()

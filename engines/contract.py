@@ -32,6 +32,7 @@ from engines.vocabulary import (
 if TYPE_CHECKING:
     from engines.declared import Declared
     from engines.pictures import PictureEngine
+    from engines.slots import Slots
 
 # One import for whoever writes an adapter or uses one.
 __all__ = [
@@ -138,6 +139,7 @@ class PlanDraft:
         build: what the chosen build says of itself, where that is known.
         tensor_split: layers on each of ``devices``, in their order; empty: left to the engine.
         n_cpu_moe: layers, from the first, whose experts stay in host memory.
+        slot_files: folder for what slots hold, which the engine may write to; None: it is not asked to.
     """
 
     model_id: str
@@ -155,6 +157,7 @@ class PlanDraft:
     build: BuildFacts | None = None
     tensor_split: tuple[int, ...] = ()
     n_cpu_moe: int = 0
+    slot_files: Path | None = None
 
 
 Estimator = Callable[[PlanDraft], Mapping[str, MemoryEstimate]]
@@ -245,6 +248,7 @@ class EngineAdapter(Protocol):
     health_path: ClassVar[str]
     slots_path: ClassVar[str | None]
     metrics_path: ClassVar[str | None]
+    slots: ClassVar[Slots | None]
     socket_suffix: ClassVar[str | None]
     api_key_variable: ClassVar[str | None]
     pass_through_environment: ClassVar[tuple[str, ...]]

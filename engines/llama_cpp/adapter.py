@@ -30,6 +30,8 @@ from engines.declared import Declared
 from engines.formats import gguf
 from engines.llama_cpp import command, declared, devices, extra_args, generation, health
 from engines.llama_cpp.settings import LlamaCppSettings
+from engines.llama_cpp.slots import LlamaCppSlots
+from engines.slots import Slots
 
 _PACKAGES = (
     KnownPackage(
@@ -56,6 +58,7 @@ class LlamaCppAdapter(AdapterDefaults):
     health_path: ClassVar[str] = health.HEALTH_PATH
     slots_path: ClassVar[str | None] = health.SLOTS_PATH
     metrics_path: ClassVar[str | None] = health.METRICS_PATH
+    slots: ClassVar[Slots | None] = LlamaCppSlots()
     socket_suffix: ClassVar[str | None] = ".sock"
     api_key_variable: ClassVar[str | None] = "LLAMA_API_KEY"
     pass_through_environment: ClassVar[tuple[str, ...]] = (

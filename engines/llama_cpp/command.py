@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from engines.contract import BuildFacts, Capability, Choice, Command, Endpoint, PlanDraft
 from engines.llama_cpp.extra_args import check_extra_args, own_flags
 from engines.llama_cpp.settings import LlamaCppSettings
+from engines.llama_cpp.slots import FOLDER_FLAG
 
 # Tokens of a prompt between two looks at the clients. A batch can't be cut, so this bounds how long an abandoned
 # prefill runs on: 256 tokens take about a second on two CPU cores, 2048 took nine.
@@ -152,6 +153,8 @@ def _serving(draft: PlanDraft) -> Iterator[Argument]:
         pooling = draft.metadata.pooling
         if pooling in {None, "none"}:
             yield "--pooling", "mean", "the header names no pooling"
+    if draft.slot_files is not None and Capability.CHAT in draft.capabilities:
+        yield FOLDER_FLAG, str(draft.slot_files), "conversations outlive switches and restarts: see `cache`"
     yield "--jinja", None, ""
     yield "--threads-http", str(draft.slots + SPARE_HTTP_THREADS), f"{draft.slots} slots + {SPARE_HTTP_THREADS}"
     yield "--metrics", None, ""

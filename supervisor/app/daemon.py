@@ -22,6 +22,7 @@ import supervisor
 from engines.contract import EngineAdapter, LaunchPlan
 from engines.registry import ADAPTERS, adapter_for
 from supervisor.app.canaries import canary_watch
+from supervisor.app.conversations import conversation_keeper
 from supervisor.app.cpus import cpu_watch
 from supervisor.app.drawing import Engines, PictureRoom
 from supervisor.app.knowledge import Knowledge
@@ -107,6 +108,7 @@ class Daemon:
         self._gate = Gate()
         self._door = Doorkeeper(read_access(config, options.redactor.add), FailedAttempts(self._clock))
         self._certificate = _certificate(config, self._bus)
+        self._keeper = conversation_keeper(lambda: self._reloader.config, self._clock, self._bus)
         self._knowledge = Knowledge(
             config,
             options.env,
@@ -115,6 +117,7 @@ class Daemon:
             ours=OurEngines(self._engine_pids, self._held, self._orphans.done.wait),
             mark=self._records.run_mark,
             running=lambda model_id: self._fleet.plans_beside(model_id),  # noqa: PLW0108  there is no fleet yet
+            slot_files=self._keeper.folder,
         )
         self._router = self._knowledge.router
         self._shelf = self._knowledge.shelf
@@ -123,6 +126,7 @@ class Daemon:
         limits, policy = QueueLimits.of(config.broker.queue), Policy.of(config.broker.eviction)
         self._broker = Broker(self._fleet, self._launching, limits, policy, self._clock, self._bus)
         self._crashes = CrashBook(self._broker.leases_on, self._reloader.longest_wait, self._clock, self._bus)
+        self._fleet.observe(self._keeper.instance_changed)
         self._fleet.observe(self._knowledge.care.instance_changed)
         self._fleet.observe(self._broker.instance_changed)
         self._memory = self._memory_watch()
@@ -184,6 +188,7 @@ class Daemon:
 
     async def _start(self, tasks: TaskGroup) -> None:
         await tasks.start(self._fleet.run)
+        await tasks.start(self._keeper.run)
         await tasks.start(self._broker.run)
         await tasks.start(self._pictures.jobs.run)
         await tasks.start(self._memory.run)
@@ -207,6 +212,7 @@ class Daemon:
     async def _look_around(self) -> None:
         """Leftovers, builds and models, after listening: nobody waits for them but who asks for a model."""
         await self._contained(self._orphans.run)
+        await self._contained(self._keeper.load)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._contained, self._shelf.look_at_all)
             tasks.start_soon(self._contained, self._knowledge.look_for_models)
@@ -280,6 +286,7 @@ class Daemon:
                 await self._gate.drain(min(limits.drain, limits.total))
                 self._fleet.drain()
                 await self._fleet.stop_all(reason)
+                await self._keeper.store.secured()
                 tasks.cancel_scope.cancel()
         if total.cancelled_caught:
             with anyio.CancelScope(shield=True):
@@ -320,13 +327,14 @@ class Daemon:
             responses=config.state_dir / "responses.sqlite",
             logs=config.state_dir / FOLDER_NAME,
         )
-        return build_app(ports, settings, self._gate, self._clock, self._bus)
+        return build_app(ports, settings, self._gate, self._clock, self._bus, conversations=self._keeper)
 
     def _instance_tools(self, entry: ModelEntry, changed: Callable[[Instance], None]) -> InstanceTools:
         return InstanceTools(
             adapter=ADAPTERS[entry.engine],
             prepare=self._broker.plan_for,
             ended=self._knowledge.care.ended,
+            flush=self._keeper.flush,
             environment=self._environment,
             forget_key=self._options.redactor.discard,
             clean=self._options.redactor.clean,

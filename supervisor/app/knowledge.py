@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from engines.contract import EngineAdapter
 from engines.registry import ADAPTERS, adapter_for
+from supervisor.app.conversations import planned_folder
 from supervisor.broker.build_care import BuildCare
 from supervisor.broker.cpu_watch import CpuReading
 from supervisor.broker.cpus import Cpus, Running
@@ -82,8 +83,12 @@ class Knowledge:
         ours: OurEngines = _NOBODY,
         mark: str | None = None,
         running: Running = lambda _: (),
+        slot_files: Callable[[], Path | None] | None = None,
     ) -> None:
-        """``mark``: what short commands carry in their environment, so that one left behind is found."""
+        """``mark``: what short commands carry in their environment, so that one left behind is found.
+
+        ``slot_files``: folder for what engines keep of conversations; None: as the config says.
+        """
         self._config = config
         self._env = env
         self._bus = bus
@@ -101,7 +106,10 @@ class Knowledge:
         self.care = BuildCare(adapter_for, self.shelf, self.book, SystemClock(), bus, self._stable_after)
         rooms = Rooms(self.read_host, self._room_limits, ours, self.learned, self.seen)
         self.cpus = Cpus(lambda: self._config.host.cpu_share, running, bus)
-        self.launching = Launching(ADAPTERS, self.shelf, rooms, self._concessions, bus, self.care, self.cpus)
+        kept = slot_files or (lambda: planned_folder(self._config))
+        self.launching = Launching(
+            ADAPTERS, self.shelf, rooms, self._concessions, bus, self.care, self.cpus, slot_files=kept
+        )
 
     def use(self, config: Config) -> None:
         """Look by another config from now on."""

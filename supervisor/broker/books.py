@@ -198,6 +198,7 @@ class Book:
             pinned=self.pinned,
             demand=self.demand.at_time(now),
             reload=max(0.1, instance.load_seconds),
+            rebuild=instance.current_launch().rebuild if self.idle and instance.is_ready else 0.0,
         )
 
 

@@ -337,13 +337,13 @@ class Broker:
         load = instance.load_overlap(ticket.since)
         times = (max(0.0, waited - load), load)
         launch = instance.current_launch()
-        lease = Lease(waiter.request, launch, grant.slot, waited=times, load_owner=waiter.load_owner)
+        slot = waiter.request.slot_of(launch, book.free_slots(instance.slots))
+        lease = Lease(waiter.request, launch, slot, waited=times, load_owner=waiter.load_owner)
         self._accounts.charge(waiter, grant.estimate)
-        book.leases[grant.slot] = lease
-        self.memory.work(instance.id, grant.slot, waiter.request.working)
-        waiter.lease = lease
+        book.leases[slot] = waiter.lease = lease
+        self.memory.work(instance.id, slot, waiter.request.working)
         waiter.settle()
-        self._bus.publish(RequestLeased(ticket.request_id, ticket.model_id, instance.id, grant.slot, *times))
+        self._bus.publish(RequestLeased(ticket.request_id, ticket.model_id, instance.id, slot, *times))
 
     def _leave(self, waiter: Waiter) -> None:
         """The request is over, in whatever phase: nothing of it stays behind."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import anyio.to_thread
 
@@ -56,7 +57,10 @@ class Launching:
         bus: EventBus,
         care: BuildCare,
         cpus: Cpus,
+        *,
+        slot_files: Callable[[], Path | None] = lambda: None,
     ) -> None:
+        self._slot_files = slot_files
         self._adapters = adapters
         self._shelf = shelf
         self._rooms = rooms
@@ -157,6 +161,7 @@ class Launching:
             allow_paging=entry.allow_paging,
             learned=basis.reading.learned,
             beside=self._cpus.beside(entry.id) if beside is None else beside,
+            slot_files=self._slot_files(),
         )
         # A search takes a while.
         adapter = self._adapters[entry.engine]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -23,6 +23,7 @@ class LeaseRequest:
         keep_alive: seconds that the instance stays idle afterwards; None: as the model's config says.
         body: what the engine will be sent, so that a body that crashes engines is known again.
         working: bytes by pool that the request adds to the engine while it runs, such as those of a picture.
+        prefers: which of the free slots of a launch it takes; None: the first.
     """
 
     request_id: str
@@ -33,11 +34,17 @@ class LeaseRequest:
     keep_alive: float | None = None
     body: bytes = field(default=b"", repr=False, compare=False)
     working: Mapping[str, int] = field(default_factory=dict, compare=False, hash=False)
+    prefers: Callable[[Launch, Sequence[int]], int] | None = field(default=None, repr=False, compare=False)
 
     def ticket(self, number: int, now: float, *, slotless: bool) -> Ticket:
         """Its place in the queue, from this monotonic second on."""
         names = (self.request_id, self.caller, self.model.id, self.lane)
         return Ticket(number, *names, now, self.weight, slotless, self.working)
+
+    def slot_of(self, launch: Launch, free: Sequence[int]) -> int:
+        """The slot that it takes: always one of those that are free."""
+        chosen = free[0] if self.prefers is None or len(free) == 1 else self.prefers(launch, free)
+        return chosen if chosen in free else free[0]
 
 
 class Lease:

@@ -35,6 +35,7 @@ from supervisor.config.places import default_data_dir, default_runtime_dir, defa
 from supervisor.config.sections import (
     AuthConfig,
     BrokerConfig,
+    CacheConfig,
     CallerConfig,
     DeviceConfig,
     EvictionConfig,
@@ -59,6 +60,7 @@ __all__ = [
     "AuthConfig",
     "BrokerConfig",
     "BuildConfig",
+    "CacheConfig",
     "CallerConfig",
     "Concession",
     "Config",
@@ -133,6 +135,7 @@ class Config(Section):
     pictures: PicturesConfig = Field(
         PicturesConfig(), description="limits of requests for pictures", json_schema_extra=LIVE
     )
+    cache: CacheConfig = Field(CacheConfig(), description="conversations that are kept on disk", json_schema_extra=LIVE)
     supervision: SupervisionConfig = Field(
         SupervisionConfig(), description="keeping instances healthy", json_schema_extra=LIVE
     )

@@ -231,6 +231,27 @@ class PicturesConfig(Section):
     )
 
 
+class CacheConfig(Section):
+    """Conversations that are kept on disk, so that one that comes back need not be computed anew."""
+
+    enabled: Switch = Field(
+        default=True,
+        description="what engines' slots hold is written before it is lost, and read when its conversation comes back",
+        json_schema_extra=RESTART,
+    )
+    dir: Annotated[ConfigPath | None, Auto] = Field(
+        None, description="folder of the files, for nobody else; auto: kv in state_dir", json_schema_extra=RESTART
+    )
+    budget: Size = Field(
+        8 * 2**30,
+        description="disk space; then the least valuable files go; 0: none is written",
+        json_schema_extra=LIVE,
+    )
+    max_age: Interval = Field(
+        7 * 86400, description="a file that nobody came back to for so long goes", json_schema_extra=LIVE
+    )
+
+
 class ReadinessConfig(Section):
     """When a start counts as stuck."""
 

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from supervisor.gateway.chat_forms import Asked, ChatForm, Chats
 from supervisor.gateway.client_stream import StreamForm
+from supervisor.gateway.conversations import session_name_of_user
 from supervisor.gateway.errors import Api
 from supervisor.gateway.exchange import Exchange, exchange_of
 from supervisor.gateway.gate import Gate
@@ -76,4 +77,4 @@ def _read(body: dict[str, Any], exchange: Exchange) -> Asked:
     return Asked(chat, whole, events, name_stop=bool(chat.get("stop")))
 
 
-_FORM = ChatForm(Api.ANTHROPIC, StreamForm(waiting=_PING), _read)
+_FORM = ChatForm(Api.ANTHROPIC, StreamForm(waiting=_PING), _read, session=session_name_of_user)

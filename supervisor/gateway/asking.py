@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from supervisor.broker.lease import LeaseRequest
 from supervisor.errors import UpstreamError
+from supervisor.gateway.conversations import OUTCOME_HEADER, Conversations, NoConversations, Turn
 from supervisor.gateway.exchange import Exchange
 from supervisor.gateway.ports import Crashes, Lease, Leases
 from supervisor.gateway.request_limits import RequestLimits
 from supervisor.gateway.upstream import Post, Upstream, open_upstream
 from supervisor.gateway.watchdog import Watchdog, watched
 from supervisor.models.catalog import ModelEntry
+from supervisor.sessions.conversation import Talk, Touch
 
 # A process's end is noticed within milliseconds of it; an engine that lives and refuses is not waited for longer.
 _NOTICE_SECONDS = 1.0
@@ -33,11 +36,13 @@ class Reading:
         upstream: the engine's answer.
         watchdog: to be told of what comes. ``content`` there is whether the first content has come: from here on it
             is not asked again. Headers and progress are no content.
+        turn: to be told of the first progress report and of the first content.
     """
 
-    __slots__ = ("lease", "model", "upstream", "watchdog")
+    __slots__ = ("lease", "model", "turn", "upstream", "watchdog")
 
-    def __init__(self, model: str, lease: Lease, watchdog: Watchdog, upstream: Upstream) -> None:
+    def __init__(self, model: str, lease: Lease, watchdog: Watchdog, upstream: Upstream, turn: Turn) -> None:
+        self.turn = turn
         self.model = model
         self.lease = lease
         self.watchdog = watchdog
@@ -49,12 +54,13 @@ Read = Callable[[Reading], Awaitable[T]]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What an engine is asked, for whom; ``tokens``: of its prompt, by estimate."""
+    """What an engine is asked, for whom; ``tokens``: of its prompt, by estimate; ``talk``: what it is to slots."""
 
     exchange: Exchange
     request: LeaseRequest
     post: Post
     tokens: int
+    talk: Talk = Touch.NOTHING
 
 
 def lease_request(
@@ -84,7 +90,14 @@ class _EngineGoneError(Exception):
 class Asking:
     """Holds one lease at a time, and gives it back, however it ends; ``limits`` are asked for at each request."""
 
-    def __init__(self, leases: Leases, crashes: Crashes, limits: Callable[[], RequestLimits]) -> None:
+    def __init__(
+        self,
+        leases: Leases,
+        crashes: Crashes,
+        limits: Callable[[], RequestLimits],
+        conversations: Conversations | None = None,
+    ) -> None:
+        self._conversations = conversations or NoConversations()
         self._leases = leases
         self._crashes = crashes
         self._limits = limits
@@ -126,21 +139,28 @@ class Asking:
             turn.give_back()
 
     async def _once(self, question: Question, read: Read[T]) -> T:
-        post = question.post
-        async with self._leases.lease(question.request) as lease:
-            question.exchange.leased(lease)
-            content = False
+        post, exchange = question.post, question.exchange
+        request = replace(question.request, prefers=partial(self._conversations.prefers, question.talk))
+        async with self._leases.lease(request) as lease:
+            exchange.leased(lease)
+            tell = partial(exchange.headers.__setitem__, OUTCOME_HEADER)
+            turn = await self._conversations.begin(lease, question.talk, exchange.request_id, tell)
+            content = answered = False
             try:
                 async with watched(lease, self._limits(), question.tokens) as watchdog:
                     try:
-                        async with lease.launch.calls, open_upstream(lease, post) as upstream:
-                            result = await read(Reading(post.model, lease, watchdog, upstream))
+                        sent = replace(post, body=turn.pinned(post.body))
+                        async with lease.launch.calls, open_upstream(lease, sent) as upstream:
+                            result = await read(Reading(post.model, lease, watchdog, upstream, turn))
+                            answered = upstream.complete
                     finally:
                         content = watchdog.content
             except UpstreamError as error:
                 if content or not await _gone(lease, error):
                     raise
                 raise _EngineGoneError(error) from error
+            finally:
+                turn.end(answered=answered)
         self._crashes.answered(post.model, post.body)
         return result
 

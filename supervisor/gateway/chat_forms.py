@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +14,7 @@ from aiohttp import web
 from engines.contract import Capability
 from supervisor.errors import CallerError, ModelError, SupervisorError
 from supervisor.gateway.client_stream import ClientLeftError, ClientStream, StreamForm
+from supervisor.gateway.conversations import session_name
 from supervisor.gateway.errors import Api, event
 from supervisor.gateway.exchange import Exchange, exchange_of
 from supervisor.gateway.gate import Gate
@@ -65,6 +66,7 @@ class ChatForm:
         read: raises ``CallerError``.
         failed: the last event of a stream that failed; None: the API's error event.
         guard: entered while the answer is made.
+        session: what the client calls its conversation, from headers and body.
         names: spellings of the model's name, in the order of trying.
     """
 
@@ -74,6 +76,7 @@ class ChatForm:
     names: Callable[[str], tuple[str, ...]] = lambda name: (name,)
     failed: Callable[[SupervisorError], bytes] | None = None
     guard: Callable[[], AbstractContextManager[None]] = nullcontext
+    session: Callable[[Mapping[str, str], Mapping[str, Any]], str | None] = session_name
 
 
 class Chats:
@@ -146,6 +149,7 @@ class Chats:
         """The whole answer; None when it was streamed."""
         body = body or await self.read(request)
         keep_alive = take_keep_alive(request.headers, body.json)
+        named = form.session(request.headers, body.json)
         with well_formed():
             asked = form.read(body.json, exchange_of(request))
         (require_prompt if asked.is_text else require_messages)(asked.chat)
@@ -154,7 +158,12 @@ class Chats:
         for key in _OUR_OWN:
             asked.chat.pop(key, None)
         path = TEXT_PATH if asked.is_text else CHAT_PATH
-        how: dict[str, Any] = {"large": body.large, "keep_alive": keep_alive, "name_stop": asked.name_stop}
+        how: dict[str, Any] = {
+            "large": body.large,
+            "keep_alive": keep_alive,
+            "name_stop": asked.name_stop,
+            "session": named,
+        }
         call = Call(exchange_of(request), entry, path, asked.chat, **how)
         tools = asked.chat["tools"] if watches_calls(asked.chat) else None
         if asked.chat.get("stream"):

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from engines.contract import Capability
 from supervisor.gateway.client_stream import ClientLeftError, ClientStream
+from supervisor.gateway.conversations import session_name
 from supervisor.gateway.errors import event
 from supervisor.gateway.exchange import exchange_of
 from supervisor.gateway.gate import Gate
@@ -115,7 +116,8 @@ class OpenAiApi:
         entry = self._router.resolve(body.model, kind.capability, lambda entry: caller.sees(entry.id, entry.aliases))
         exchange.model = entry.id
         apply_preset(entry, (body.model,), body.json)
-        call = Call(exchange, entry, kind.path, body.json, large=body.large, keep_alive=keep_alive)
+        named = session_name(request.headers, body.json)
+        call = Call(exchange, entry, kind.path, body.json, body.large, keep_alive, session=named)
         if kind.whole is None:
             return await self._relay.whole(call)
         watched = kind is _CHAT and watches_calls(body.json)

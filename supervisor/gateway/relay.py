@@ -6,15 +6,18 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
+import anyio.to_thread
 import orjson
 
 from engines.contract import EngineKind
 from supervisor.errors import UpstreamError
 from supervisor.gateway.asking import Asking, Question, Read, Reading, lease_request
 from supervisor.gateway.client_stream import ClientStream
+from supervisor.gateway.conversations import Conversations, NoConversations
 from supervisor.gateway.exchange import Exchange
 from supervisor.gateway.measure import Measure
 from supervisor.gateway.media import refuse_unread_media
@@ -40,7 +43,8 @@ T = TypeVar("T")
 class Call:
     """A checked request: which model, which path of its engine, with which body; ``keep_alive`` as ``LeaseRequest``.
 
-    ``name_stop``: its exchange is told which stop string ended the answer, where there was one.
+    ``name_stop``: its exchange is told which stop string ended the answer, where there was one. ``session``: what the
+    client calls its conversation.
     """
 
     exchange: Exchange
@@ -50,6 +54,7 @@ class Call:
     large: bool
     keep_alive: float | None = None
     name_stop: bool = False
+    session: str | None = None
 
 
 class Relay:
@@ -64,7 +69,9 @@ class Relay:
         generation: Callable[[EngineKind], Generation],
         settings: GatewaySettings,
         meter: TokenMeter,
+        conversations: Conversations | None = None,
     ) -> None:
+        self._conversations = conversations or NoConversations()
         self._meter = meter
         self._asking = asking
         self._generation = generation
@@ -122,7 +129,9 @@ class Relay:
         tokens = estimate_tokens(call.body, len(payload), limits.image_tokens, limits.enough_tokens)
         post = Post(entry.id, call.path, payload, idle_timeout=limits.longest)
         request = lease_request(call.exchange, entry, payload, call.keep_alive)
-        return await self._asking.ask(Question(call.exchange, request, post, tokens), read)
+        look = partial(self._conversations.about, entry, call.exchange.standing.account, call.session, call.body)
+        talk = await anyio.to_thread.run_sync(look) if call.large else look()
+        return await self._asking.ask(Question(call.exchange, request, post, tokens, talk), read)
 
 
 def _sent(adapter: Generation, call: Call) -> dict[str, Any]:
@@ -141,7 +150,9 @@ async def _pass_on(
             raise upstream.died()
         watchdog.heard()
         ready = passing.pick(frames)
-        watchdog.content = plain.content
+        if not watchdog.content:
+            reading.turn.heard(plain.progress, content=plain.content)
+            watchdog.content = plain.content
         if plain.content:
             measure.heard(frames)
         if passing.done:
@@ -174,8 +185,13 @@ async def _fold_up(
             error = error_of(frame, data)
             if error is not None:
                 raise refusal(error, reading.model)
-            if data is not None and not is_progress(data):
-                watchdog.content = True
+            if data is not None and is_progress(data):
+                if not watchdog.content:
+                    reading.turn.heard(data, content=False)
+            elif data is not None:
+                if not watchdog.content:
+                    reading.turn.heard(None, content=True)
+                    watchdog.content = True
                 _feed(fold, data, reading.model)
         if watchdog.content:
             measure.heard(frames)

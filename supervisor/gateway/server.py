@@ -23,6 +23,7 @@ from supervisor.gateway.asking import Asking
 from supervisor.gateway.builds_api import BuildsApi
 from supervisor.gateway.chat_forms import Chats
 from supervisor.gateway.conversation import Conversation
+from supervisor.gateway.conversations import Conversations
 from supervisor.gateway.front_door import front_door
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.health_api import HealthApi
@@ -53,15 +54,23 @@ _CLEANUP_SECONDS = 2.0
 _LONGEST_LINE = 8190
 
 
-def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock, bus: EventBus) -> web.Application:
-    """Every route behind the one middleware."""
+def build_app(
+    ports: Ports,
+    settings: GatewaySettings,
+    gate: Gate,
+    clock: Clock,
+    bus: EventBus,
+    *,
+    conversations: Conversations | None = None,
+) -> web.Application:
+    """Every route behind the one middleware; without ``conversations`` none is kept."""
     afterwards = Afterwards()
     app = web.Application(
         middlewares=[front_door(ports.door, clock, bus, afterwards)],
         client_max_size=settings.body_limit,
     )
-    asking = Asking(ports.leases, ports.crashes, settings.watchdogs)
-    relay = Relay(asking, ports.generation, settings, ports.meter)
+    asking = Asking(ports.leases, ports.crashes, settings.watchdogs, conversations)
+    relay = Relay(asking, ports.generation, settings, ports.meter, conversations)
     chats = Chats(ports.router, relay, gate, settings.body_limit)
     side = SideCalls(asking, ports.leases, ports.generation, settings)
     store = ResponseStore(settings.responses, clock.wall)
@@ -73,9 +82,9 @@ def build_app(ports: Ports, settings: GatewaySettings, gate: Gate, clock: Clock,
             *AnthropicApi(chats, side, gate).routes(),
             *ResponsesApi(chats, side, gate, store, clock, bus).routes(),
             *OllamaApi(chats, relay, side, gate, Listings(ports.models, ports.status)).routes(),
-            *UpstreamApi(ports.router, ports.leases, ports.crashes, gate, settings).routes(),
             *ModelsApi(ports.models, ports.pictures.known if ports.pictures else ports.router.ready).routes(),
             *_picture_routes(ports, settings, clock),
+            *UpstreamApi(ports.router, ports.leases, ports.crashes, gate, settings, conversations).routes(),
             *AdminApi(ports.status, ports.events, ports.control, ports.reload, ports.plan, gate).routes(),
             *BuildsApi(ports.builds).routes(),
             *LiveApi(ports.status, ports.models, ports.history, ports.news).routes(),

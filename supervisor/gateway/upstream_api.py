@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +20,7 @@ from engines.contract import Endpoint
 from supervisor.errors import CallerError, ModelError, UpstreamError
 from supervisor.gateway.asking import lease_request
 from supervisor.gateway.client_stream import ClientLeftError
+from supervisor.gateway.conversations import Conversations, NoConversations
 from supervisor.gateway.exchange import Exchange, exchange_of
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.ports import Crashes, GatewaySettings, Lease, Leases, Router
@@ -26,6 +28,7 @@ from supervisor.gateway.prompt_size import estimate_tokens
 from supervisor.gateway.request_body import THREAD_BYTES, read_raw, refuse_media
 from supervisor.gateway.watchdog import Watchdog, watched
 from supervisor.models.catalog import ModelEntry
+from supervisor.sessions.conversation import Touch
 
 # What nobody can harm the engine or others with; the rest is for admins.
 _OPEN: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -37,6 +40,12 @@ _OPEN: Mapping[str, frozenset[str]] = MappingProxyType(
 # What makes an engine act on this machine or reach others, should one be built or started so: for nobody.
 _DOORS = frozenset({"agent", "cors-proxy", "mcp", "models/load", "models/unload", "tools"})
 _FORM = "multipart/form-data"
+# What takes no slot, and what takes one or more and leaves the rest as it is; anything else may change how the engine
+# computes.
+_QUIET = frozenset({"tokenize", "detokenize", "apply-template"})
+_COMPUTING = frozenset(
+    {"infill", "completion", "completions", "messages", "responses", "embedding", "embeddings", "rerank"}
+)
 _CONNECT_SECONDS = 5.0
 _PASSED_HEADERS = ("Content-Type", "Accept")
 
@@ -44,7 +53,16 @@ _PASSED_HEADERS = ("Content-Type", "Accept")
 class UpstreamApi:
     """Passes requests to an engine and its answers back, both as they are."""
 
-    def __init__(self, router: Router, leases: Leases, crashes: Crashes, gate: Gate, settings: GatewaySettings) -> None:
+    def __init__(
+        self,
+        router: Router,
+        leases: Leases,
+        crashes: Crashes,
+        gate: Gate,
+        settings: GatewaySettings,
+        conversations: Conversations | None = None,
+    ) -> None:
+        self._conversations = conversations or NoConversations()
         self._router = router
         self._leases = leases
         self._crashes = crashes
@@ -70,11 +88,28 @@ class UpstreamApi:
             self._crashes.refuse_guilty(entry.id, body)
             async with self._leases.lease(lease_request(exchange, entry, body)) as lease:
                 exchange.leased(lease)
-                async with watched(lease, limits, tokens) as watchdog, lease.launch.calls:
+                async with (
+                    self._touching(lease, request.method, path, exchange),
+                    watched(lease, limits, tokens) as watchdog,
+                    lease.launch.calls,
+                ):
                     response = await self._pass_on(request, _Try(entry.id, lease, watchdog, path, body))
             if body and exchange.outcome == "ok":
                 self._crashes.answered(entry.id, body)
             return response
+
+    @asynccontextmanager
+    async def _touching(self, lease: Lease, method: str, path: str, exchange: Exchange) -> AsyncIterator[None]:
+        """The engine is asked for this: what it does to its slots is not known, or not wanted to be."""
+        quiet = method == "GET" or path in _QUIET
+        if not quiet and path.rpartition("/")[2] not in _COMPUTING:
+            self._conversations.unsure(lease.launch)
+        touch = Touch.NOTHING if quiet else Touch.ANY
+        turn = await self._conversations.begin(lease, touch, exchange.request_id, lambda _: None)
+        try:
+            yield
+        finally:
+            turn.end(answered=True)
 
     def _find(self, rest: str, exchange: Exchange) -> tuple[ModelEntry, str]:
         """The model and the path: of several ways to part them, the longest name that is one."""

@@ -102,6 +102,7 @@ class Launch:
         progress_at: monotonic second at which a request last heard anything of it.
         listeners: told of each line that it writes.
         unfinished: the line that it is writing, as far as it has come.
+        rebuild: seconds that its end costs the conversations that its slots hold.
     """
 
     def __init__(self, ticket: LaunchTicket, plan: LaunchPlan, instance_id: str, generation: int, pid: int) -> None:
@@ -118,6 +119,7 @@ class Launch:
         self.progress_at = time.monotonic()
         self.listeners: list[Callable[[str], None]] = []
         self.unfinished: Callable[[], str] = str
+        self.rebuild = 0.0
         self._overdue: float | None = None
         self._look = anyio.Event()
 

@@ -59,6 +59,7 @@ class PlanRequest:
         allow_paging: start even when the weights do not fit.
         learned: what launches have shown of their memory, by kind.
         beside: what else runs and shares the CPUs.
+        slot_files: folder for what slots hold; None: nothing is kept.
     """
 
     model_id: str
@@ -74,6 +75,7 @@ class PlanRequest:
     concessions: tuple[str, ...] = STEPS
     learned: Mapping[str, Learned] = field(default_factory=dict)
     beside: Beside = ALONE
+    slot_files: Path | None = None
 
 
 def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
@@ -156,6 +158,7 @@ def _wished(
         slots=context.slots,
         cache_type=context.cache_type,
         build=request.build.facts,
+        slot_files=request.slot_files,
     )
 
 

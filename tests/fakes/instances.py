@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import anyio
@@ -124,7 +125,7 @@ class FakeInstance:
 
     def current_launch(self) -> Launch:
         """No process stands behind it."""
-        return cast("Launch", object())
+        return cast("Launch", SimpleNamespace(rebuild=0.0))
 
     def load_overlap(self, since: float) -> float:
         """Never any."""

@@ -22,9 +22,10 @@ class PassThrough:
         content: the first content has come.
         done: the engine said that its answer is complete.
         error: data of the engine's error frame; nothing is passed from there on.
+        progress: data of the first progress report.
     """
 
-    __slots__ = ("_is_progress", "_keep_progress", "_side_by_side", "content", "done", "error")
+    __slots__ = ("_is_progress", "_keep_progress", "_side_by_side", "content", "done", "error", "progress")
 
     def __init__(self, is_progress: Callable[[bytes], bool], *, keep_progress: bool, side_by_side: bool) -> None:
         self._is_progress = is_progress
@@ -33,6 +34,7 @@ class PassThrough:
         self.content = False
         self.done = False
         self.error: bytes | None = None
+        self.progress: bytes | None = None
 
     def pick(self, frames: list[bytes]) -> bytes:
         """The bytes for the client; empty when nothing may be passed yet."""
@@ -57,4 +59,10 @@ class PassThrough:
 
     def _is_content(self, data: bytes | None) -> bool:
         # llama-server sends `data: null` where a prompt of several has nothing to say yet; SDKs stumble over it.
-        return data is not None and data != b"null" and not self._is_progress(data)
+        if data is None or data == b"null":
+            return False
+        if not self._is_progress(data):
+            return True
+        if self.progress is None:
+            self.progress = data
+        return False

@@ -53,6 +53,9 @@ class Faults:
             message is a tool's.
         poison: a text; a prompt that holds it kills the engine at once, with ``signal``.
         prefill_delay: seconds for each batch of a prompt.
+        save_delay: seconds that the save of a slot takes.
+        slot_files: what goes wrong with them: ``refuse`` (as with a projector), ``die`` in mid-save, ``full`` (half a
+            file, and an error), ``short`` (half a file, and no error), ``no_restore`` (says that it did).
         once: only the first launch with this model file misbehaves.
         strict: refuse unknown arguments, as the real one does.
         help: ``full``, ``old`` (fewer flags) or ``empty``.
@@ -85,6 +88,8 @@ class Faults:
     tool_call: bool = False
     poison: str | None = None
     prefill_delay: float = 0.0
+    save_delay: float = 0.0
+    slot_files: str | None = None
     once: bool = False
     strict: bool = False
     help: str = "full"

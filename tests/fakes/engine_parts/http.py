@@ -22,6 +22,7 @@ class Request:
     path: str
     headers: dict[str, str] = field(repr=False)
     body: bytes = field(repr=False)
+    query: str = ""
 
 
 async def read_request(reader: asyncio.StreamReader) -> Request | None:
@@ -42,7 +43,8 @@ async def read_request(reader: asyncio.StreamReader) -> Request | None:
         body = await _read_chunks(reader)
     else:
         body = await reader.readexactly(int(headers.get("content-length", 0)))
-    return Request(method, target.partition("?")[0], headers, body)
+    path, _, query = target.partition("?")
+    return Request(method, path, headers, body, query)
 
 
 async def _read_chunks(reader: asyncio.StreamReader) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 
 # (names, what the value is called or "" for a switch, first line of the help, also in the older build)
@@ -110,6 +111,7 @@ class Options:
     rerank: bool = False
     metrics: bool = False
     slots: bool = True
+    slot_save_path: str | None = None
     command: str | None = None
     faults: dict[str, str] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
@@ -205,5 +207,9 @@ def _set_value(options: Options, flag: str, value: str | None) -> None:
         options.model = value
     elif flag == "--host":
         options.host = value
+    elif flag == "--slot-save-path":
+        if not os.path.isdir(value):  # noqa: PTH112  quick to import
+            raise ArgumentsError(f'error while handling argument "{flag}": not a directory: {value}')
+        options.slot_save_path = value
     elif flag in {"-a", "--alias"}:
         options.aliases = tuple(name.strip() for name in value.split(",") if name.strip())

@@ -17,6 +17,7 @@ from tests.fakes.engine_parts.faults import Faults
 from tests.fakes.engine_parts.http import IDLE_SECONDS, REQUESTS_PER_CONNECTION, Reply, Request, read_request
 from tests.fakes.engine_parts.log import Log
 from tests.fakes.engine_parts.options import Options
+from tests.fakes.engine_parts.slot_files import SlotFiles
 
 _PUBLIC = {"/health", "/v1/health", "/models", "/v1/models", "/"}
 
@@ -72,6 +73,7 @@ class Server:
         self._log = log
         self._key = os.environ.get("LLAMA_API_KEY", "")
         self._slots = [Slot(index) for index in range(max(1, options.parallel))]
+        self._files = SlotFiles(options.slot_save_path, faults, self._end)
         self._waiting: list[object] = []
         self._tasks = 0
         self._totals = Totals()
@@ -178,10 +180,21 @@ class Server:
             "/tokenize": self._tokenize,
             "/apply-template": self._apply_template,
         }
+        if request.path.startswith("/slots/") and request.method == "POST":
+            await self._slot_file(request, reply)
+            return
         if request.method != "POST" or request.path not in routes:
             await reply.send_json(404, answers.NOT_FOUND)
             return
         await routes[request.path](answers.parse_body(request.body), reply)
+
+    async def _slot_file(self, request: Request, reply: Reply) -> None:
+        number = request.path.removeprefix("/slots/")
+        if not number.isdigit():
+            raise RequestError(400, "Invalid slot ID", "invalid_request_error")
+        slot = self._slots[int(number) % len(self._slots)]
+        action = request.query.removeprefix("action=")
+        await reply.send_json(200, await self._files.act(slot, action, answers.parse_body(request.body)))
 
     async def _chat(self, body: JsonObject, reply: Reply) -> None:
         await self._generate(chat=True, body=body, reply=reply)
@@ -219,7 +232,7 @@ class Server:
     async def _generate(self, *, chat: bool, body: JsonObject, reply: Reply) -> None:
         asked = replies.start_generation(chat=chat, body=body, model=self.alias, faults=self._faults)
         self._check_context(asked)
-        slot = await self._take_slot(reply)
+        slot = await self._take_slot(reply, body.get("id_slot"))
         if slot is None:
             return
         try:
@@ -251,8 +264,15 @@ class Server:
             more = {"n_prompt_tokens": asked.prompt_tokens, "n_ctx": limit}
             raise RequestError(400, message, "exceed_context_size_error", **more)
 
-    async def _take_slot(self, reply: Reply) -> Slot | None:
-        """The first free slot, in order of arrival; None if the client left while it waited."""
+    async def _take_slot(self, reply: Reply, wanted: object = None) -> Slot | None:
+        """The first free slot, in order of arrival, or the ``wanted`` one; None if the client left meanwhile."""
+        if isinstance(wanted, int) and wanted >= 0:
+            slot = self._slots[wanted % len(self._slots)]
+            while self.stopping or slot.busy:
+                if reply.client_left:
+                    return None
+                await asyncio.sleep(0.005)
+            return self._begin(slot)
         ticket = object()
         self._waiting.append(ticket)
         self._totals.deferred = len(self._waiting)
@@ -264,7 +284,9 @@ class Server:
         finally:
             self._waiting.remove(ticket)
             self._totals.deferred = len(self._waiting)
-        slot = next(slot for slot in self._slots if not slot.busy)
+        return self._begin(next(slot for slot in self._slots if not slot.busy))
+
+    def _begin(self, slot: Slot) -> Slot:
         self._tasks += 1
         slot.busy, slot.task, slot.decoded = True, self._tasks, 0
         return slot
@@ -281,7 +303,7 @@ class Server:
     async def _prefill(self, asked: Generation, slot: Slot, reply: Reply) -> None:
         """Read the prompt batch by batch; only with progress reports is a client that left noticed between them."""
         prompt = asked.choices[0].prompt
-        asked.cached = len(prompt) - 1 if slot.prompt == prompt and asked.body.get("cache_prompt", True) else 0
+        asked.cached = _common(slot.prompt, prompt) if asked.body.get("cache_prompt", True) else 0
         slot.prompt, slot.cached, slot.processed = prompt, asked.cached, 0
         if self._faults.poison is not None and self._faults.poison in "".join(prompt):
             self._end()
@@ -395,3 +417,11 @@ class Server:
             ("requests_deferred", "gauge", self._totals.deferred),
         )
         return "".join(f"# TYPE llamacpp:{name} {kind}\nllamacpp:{name} {value}\n" for name, kind, value in values)
+
+
+def _common(held: list[str], prompt: list[str]) -> int:
+    """Words that both begin with; one at least is computed. The mark of the beginning alone is not worth a word."""
+    common = 0
+    while common < min(len(held), len(prompt)) and held[common] == prompt[common]:
+        common += 1
+    return min(common, len(prompt) - 1) if common > 1 else 0

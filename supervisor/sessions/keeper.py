@@ -1,0 +1,380 @@
+"""Keeps conversations: gives each its slot, saves what a slot holds before it is lost, and restores what comes back."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup, TaskStatus
+
+from engines.contract import EngineAdapter, EngineKind
+from supervisor.clock import Clock
+from supervisor.events import EventBus, InternalError
+from supervisor.instances.launch import Launch
+from supervisor.instances.probes import ask_busy_slots
+from supervisor.models.catalog import ModelEntry
+from supervisor.sessions.choosing import LEAST_SECONDS, LEAST_TOKENS, Holding, choose_slot
+from supervisor.sessions.conversation import Conversation, ConversationReader, Talk, Touch
+from supervisor.sessions.events import SessionServed
+from supervisor.sessions.filing import Filing, Locks, give_up, is_worth_restoring, lost_by, refuse, restore, save
+from supervisor.sessions.kept import Kept, best_kept
+from supervisor.sessions.launch_slots import LaunchSlots
+from supervisor.sessions.model_key import model_key
+from supervisor.sessions.ports import HeldSlot, ServingInstance
+from supervisor.sessions.speeds import Speeds
+from supervisor.sessions.store import Store, StoreLimits
+from supervisor.sessions.turn import COLD, HIT, PREFIX, RESTORED, NoTurn, Turn, TurnEnd
+
+# All that a request waits for files at its beginning, in seconds: after it, it is computed anew.
+BEGIN_SECONDS = 5.0
+# A slot is written before it is handed over if that takes no longer, by what is known; others are written when idle.
+HANDOVER_SECONDS = 0.5
+# Idle seconds after which a slot is written: then nobody is delayed, and an eviction or a crash loses nothing.
+IDLE_SECONDS = 2.0
+# Between two looks at the age of files.
+_TRIM_SECONDS = 3600.0
+_ASK_SECONDS = 1.0
+_NO_TURN = NoTurn()
+
+
+@dataclass(frozen=True, slots=True)
+class KeepLimits:
+    """From the config.
+
+    Attributes:
+        enabled: files are written and read at all.
+        files: what they may take.
+    """
+
+    enabled: bool
+    files: StoreLimits
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What is done before a request is sent to its slot."""
+
+    outcome: str
+    expected: int
+    save: bool = False
+    restore: Kept | None = None
+    touched: bool = False  # the slot holds no longer what it did
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """What a turn began with; ``held`` is what the slot held before."""
+
+    page: LaunchSlots
+    slot: int
+    talk: Conversation
+    held: Holding | None
+    plan: _Plan
+    request_id: str
+
+
+class Keeper:
+    """Owns what is known of slots; ``run`` must be running for idle ones to be written."""
+
+    def __init__(
+        self,
+        store: Store,
+        adapter_for: Callable[[EngineKind], EngineAdapter],
+        limits: Callable[[], KeepLimits],
+        clock: Clock,
+        bus: EventBus,
+    ) -> None:
+        self.store = store
+        self._adapter_for = adapter_for
+        self._limits = limits
+        self._clock = clock
+        self._bus = bus
+        self._pages: dict[str, LaunchSlots] = {}  # by instance
+        self._locks = Locks(self._pages.get)
+        self._speeds: dict[str, Speeds] = {}  # by model
+        self._started: dict[str, float] = {}  # wall seconds, by instance
+        self._tasks: TaskGroup | None = None
+        self._wake = anyio.Event()
+        self._reader = ConversationReader(store.secret)
+
+    async def load(self) -> None:
+        """Read the folder; before it nothing is restored."""
+        if self._limits().enabled:
+            await self.store.load()
+        self._reader = ConversationReader(self.store.secret)
+
+    def folder(self) -> Path | None:
+        """Where launches write their files; None: nothing is kept."""
+        limits = self._limits()
+        return self.store.folder if limits.enabled and limits.files.budget > 0 and self.store.usable else None
+
+    def about(self, entry: ModelEntry, owner: str, name: str | None, body: Mapping[str, Any]) -> Talk:
+        """What a request's body is to slots; it may be of any size. ``name``: as the client calls the conversation."""
+        slots = self._adapter_for(entry.engine).slots
+        if slots is None:
+            return Touch.NOTHING
+        if not slots.keeps_text(body):
+            return Touch.ANY
+        return self._reader.read(entry.id, owner, name, body) or Touch.ANY
+
+    def prefers(self, talk: Talk, launch: Launch, free: Sequence[int]) -> int:
+        """One of the free slots of a launch, for a request that is granted one now."""
+        page = self._page(launch)
+        if page is None or not isinstance(talk, Conversation):
+            return self._least(page, free)
+        best = self._in_file(page, talk)
+        return choose_slot(page.holdings, free, talk, best[1] if best else 0, self._clock.monotonic())
+
+    async def begin(self, lease: HeldSlot, talk: Talk, request_id: str, tell: Callable[[str], None]) -> Turn | NoTurn:
+        """Make the slot of a lease ready for a request: save what is lost, restore what helps; within a bound.
+
+        Args:
+            lease: held while the turn lasts.
+            talk: from ``about``.
+            request_id: for the event.
+            tell: told the outcome, and again if the engine shows another.
+        """
+        page = self._page(lease.launch)
+        if page is None or talk is Touch.NOTHING:
+            return _NO_TURN
+        if not isinstance(talk, Conversation) or page.scrambling or not page.slots.may_pin(page.launch.plan):
+            return _Scramble(page)
+        if not page.keyed.is_set():
+            with anyio.move_on_after(BEGIN_SECONDS):
+                await page.keyed.wait()
+        slot = lease.slot
+        held = page.take(slot)
+        plan = self._plan(page, held, talk)
+        try:
+            # A save that is under way is waited for: the engine is at it, and what it writes is still right.
+            if plan.save or plan.restore is not None or page.saving == slot:
+                await self._prepare(page, slot, plan)
+        except BaseException:
+            page.leave(slot, None if plan.touched else held, settled=not plan.touched)
+            raise
+        held = page.holdings.get(slot)
+        page.touch(slot)
+        expected = (plan.outcome, plan.expected)
+        ended = partial(self._ended, _Begun(page, slot, talk, held, plan, request_id))
+        return Turn(page.slots, slot, expected, tell, ended)
+
+    def unsure(self, launch: Launch) -> None:
+        """Somebody has told the engine something that nobody here understands: nothing of this launch is kept."""
+        page = self._page(launch)
+        if page is not None:
+            page.scramble()
+            refuse(page, "its engine was told something by hand", self._bus)
+
+    def instance_changed(self, instance: ServingInstance) -> None:
+        """Observer of every instance: a launch that is ready gets a page, one that has ended loses it."""
+        launch = instance.launch
+        page = self._pages.get(instance.id)
+        if instance.is_starting:
+            self._started[instance.id] = self._clock.wall()
+        if page is not None and page.launch is not launch:
+            del self._pages[instance.id]
+        slots = self._adapter_for(instance.entry.engine).slots
+        if launch is None or slots is None or (page is not None and page.launch is launch):
+            return
+        page = self._pages[instance.id] = LaunchSlots(launch, slots, self.folder())
+        if self._tasks is None:
+            page.keyed.set()
+        else:
+            self._tasks.start_soon(self._learn_key, page, instance.entry.files)
+
+    async def flush(self, launch: Launch) -> None:
+        """The launch is about to be stopped: save what it holds, the most valuable first."""
+        page = self._page(launch)
+        if page is None or not self._keeps(page):
+            return
+        await self._settle(page)
+        for slot in page.worth_saving(LEAST_SECONDS):
+            async with self._locks.alone(page) as current:
+                if current and slot not in page.active:
+                    await save(page, slot, self._filing(page), "stop")
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Write slots that are idle, and let old files go, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            task_status.started()
+            try:
+                trim_at = self._clock.monotonic() + _TRIM_SECONDS
+                while True:
+                    self._wake = anyio.Event()
+                    due = await self._look()
+                    now = self._clock.monotonic()
+                    if now >= trim_at:
+                        await self.store.trim(self._limits().files)
+                        trim_at = now + _TRIM_SECONDS
+                    with anyio.move_on_after(max(0.05, min(due, trim_at) - now)):
+                        await self._wake.wait()
+            finally:
+                self._tasks = None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The files, the one used last first."""
+        return [kept.row() for kept in sorted(self.store.files.values(), key=lambda kept: -kept.used_at)]
+
+    async def clear(self, model: str | None) -> tuple[int, int]:
+        """Remove the files of a model, or all; how many there were, and their bytes."""
+        gone = [kept for kept in self.store.files.values() if model in (None, kept.talk.model)]
+        for page in self._pages.values():
+            for slot, holding in list(page.holdings.items()):
+                if model in (None, holding.talk.model):
+                    page.forget_file(slot)
+        return await self.store.drop(gone, "cleared by hand")
+
+    def _page(self, launch: Launch) -> LaunchSlots | None:
+        page = self._pages.get(launch.instance_id)
+        return page if page is not None and page.launch is launch else None
+
+    def _least(self, page: LaunchSlots | None, free: Sequence[int]) -> int:
+        """Of slots that are only counted, one that holds nothing."""
+        if page is None:
+            return free[0]
+        return min(free, key=lambda slot: (slot in page.holdings, slot))
+
+    def _speed(self, page: LaunchSlots) -> Speeds:
+        return self._speeds.setdefault(page.launch.plan.model_id, Speeds())
+
+    def _filing(self, page: LaunchSlots) -> Filing:
+        if self._tasks is None:
+            raise AssertionError("the keeper is not running")
+        return Filing(self.store, self._limits().files, self._speed(page), self._bus, self._tasks.start_soon)
+
+    def _in_file(self, page: LaunchSlots, talk: Conversation) -> tuple[Kept, int] | None:
+        if page.refused is not None or page.key is None:
+            return None
+        return best_kept(self.store.files.values(), page.key, talk)
+
+    def _plan(self, page: LaunchSlots, held: Holding | None, talk: Conversation) -> _Plan:
+        speeds = self._speed(page)
+        common = 0 if held is None else held.common_tokens(talk)
+        own = held is not None and held.talk.is_continued_by(talk)
+        plan = _Plan(HIT if own else PREFIX if common >= LEAST_TOKENS else COLD, common)
+        if not self._keeps(page):
+            return plan
+        best = self._in_file(page, talk)
+        if best is not None and is_worth_restoring(best[0], best[1], common, speeds):
+            plan.restore, plan.expected = best
+            plan.outcome = RESTORED if best[0].talk.is_continued_by(talk) else PREFIX
+        if held is not None and speeds.transfer(held.tokens) <= HANDOVER_SECONDS:
+            lost = held.unsaved if plan.restore is not None else lost_by(held, talk)
+            plan.save = lost >= LEAST_SECONDS
+        return plan
+
+    async def _prepare(self, page: LaunchSlots, slot: int, plan: _Plan) -> None:
+        """Save and restore as planned, within a bound; the plan then says what came of it."""
+        done = False
+        with anyio.move_on_after(BEGIN_SECONDS):
+            async with self._locks.alone(page) as current:
+                if not current:
+                    return
+                held = page.holdings.get(slot)
+                if plan.save and held is not None and held.unsaved >= LEAST_SECONDS:
+                    await save(page, slot, self._filing(page), "handover")
+                if plan.restore is not None:
+                    plan.touched = True
+                    page.touch(slot)
+                    done = await restore(page, slot, plan.restore, self._filing(page))
+        if plan.restore is not None and not done:
+            plan.outcome, plan.expected, plan.restore = COLD, 0, None
+
+    def _ended(self, begun: _Begun, turn: Turn, end: TurnEnd) -> None:
+        page, slot, held, plan = begun.page, begun.slot, begun.held, begun.plan
+        read, speeds = end.read, self._speed(page)
+        if read is None:
+            page.leave(slot, None, settled=end.answered)
+            return
+        if end.seconds is not None:
+            speeds.prompt_was_read(read.total - read.cached, end.seconds)
+        kept = plan.restore.tokens if plan.restore is not None else held.kept if held is not None else 0
+        kept = 0 if end.missed else min(kept, read.cached)
+        now = self._clock.monotonic()
+        page.leave(slot, Holding(begun.talk, read.total, now, speeds.prefill(read.total), kept), settled=end.answered)
+        if end.missed and plan.restore is not None and self._tasks is not None:
+            why = f"of {plan.expected} tokens that it should have had of a prompt, the slot had {read.cached}"
+            self._tasks.start_soon(give_up, page, slot, plan.restore, why, self._filing(page))
+        launch = page.launch
+        launch.rebuild = sum(self._loss(page, each) for each in page.holdings.values())
+        served = (begun.request_id, launch.plan.model_id, launch.instance_id, slot, turn.outcome)
+        self._bus.publish(SessionServed(*served, read.cached, read.total))
+        self._wake.set()
+
+    def _loss(self, page: LaunchSlots, holding: Holding) -> float:
+        """Seconds that the launch's end costs this one: a file is written and read, or all is computed anew."""
+        moved = 2 * self._speed(page).transfer(holding.tokens)
+        return min(holding.seconds, moved) if self._keeps(page) else holding.seconds
+
+    def _keeps(self, page: LaunchSlots) -> bool:
+        return page.keeps and self._tasks is not None and self.folder() is not None
+
+    async def _settle(self, page: LaunchSlots) -> None:
+        """Where requests were given up: see whether the engine has noticed."""
+        if page.unsettled:
+            adapter = self._adapter_for(page.launch.plan.engine)
+            epochs = dict(page.epochs)
+            if await ask_busy_slots(page.launch, adapter, _ASK_SECONDS) == 0 and page.epochs == epochs:
+                page.settle()
+
+    async def _learn_key(self, page: LaunchSlots, files: Sequence[Path]) -> None:
+        launch = page.launch
+        try:
+            words = page.slots.fingerprint(launch.plan)
+            started = self._started.get(launch.instance_id, 0.0)
+            if words is not None:
+                page.key = await anyio.to_thread.run_sync(model_key, words, files, started)
+        finally:
+            page.keyed.set()
+
+    async def _look(self) -> float:
+        """As ``_save_the_idle``; a fault of our own loses a file, and ends nothing."""
+        try:
+            return await self._save_the_idle()
+        except Exception as error:  # noqa: BLE001  see above
+            self._bus.publish(InternalError("saving idle slots", repr(error), traceback.format_exc()))
+            return self._clock.monotonic() + _TRIM_SECONDS
+
+    async def _save_the_idle(self) -> float:
+        """Write slots whose time has come, one after the other; the monotonic second at which the next one's comes."""
+        due = float("inf")
+        for page in list(self._pages.values()):
+            if not self._keeps(page):
+                continue
+            if page.is_idle():
+                await self._settle(page)
+            for slot in page.worth_saving(LEAST_SECONDS):
+                holding = page.holdings.get(slot)
+                if holding is None or slot in page.active:
+                    continue
+                at = holding.used_at + IDLE_SECONDS
+                if at > self._clock.monotonic() or not page.is_idle():
+                    due = min(due, max(at, self._clock.monotonic() + IDLE_SECONDS / 2))
+                    continue
+                async with self._locks.alone(page) as current:
+                    if current and page.is_idle() and not await save(page, slot, self._filing(page), "idle"):
+                        page.give_up_saving(slot)
+        return due
+
+
+class _Scramble(NoTurn):
+    """A request whose slots the engine chooses."""
+
+    __slots__ = ("_page",)
+
+    def __init__(self, page: LaunchSlots) -> None:
+        self._page = page
+        page.scrambling += 1
+        page.scramble()
+
+    def end(self, *, answered: bool) -> None:  # noqa: ARG002  the engine's choice is as unknown either way
+        """It is over; what it left in slots nobody knows."""
+        self._page.scrambling -= 1
+        self._page.scramble()

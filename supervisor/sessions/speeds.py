@@ -1,0 +1,49 @@
+"""How fast engines of a model read prompts, and write and read files: learned as they do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Share of the newest in what is expected of the next.
+_NEWEST = 0.3
+# Before anything was seen: a small model on a few cores; memory to a page cache.
+_FIRST_TOKEN_SECONDS = 0.004
+_FIRST_TOKEN_BYTES = 100 * 2**10
+_FIRST_BYTES_PER_SECOND = 1e9
+# Fewer tokens tell of the overhead rather than of the speed.
+_FEW_TOKENS = 32
+
+
+@dataclass(slots=True)
+class Speeds:
+    """Seconds for each token of a prompt, bytes for each token of a file, bytes written or read a second."""
+
+    token_seconds: float = _FIRST_TOKEN_SECONDS
+    token_bytes: float = _FIRST_TOKEN_BYTES
+    bytes_per_second: float = _FIRST_BYTES_PER_SECOND
+    _seen: bool = False
+
+    def prompt_was_read(self, tokens: int, seconds: float) -> None:
+        """So many tokens took so long."""
+        if tokens >= _FEW_TOKENS and seconds > 0:
+            each = seconds / tokens
+            self.token_seconds = each if not self._seen else self.token_seconds + _NEWEST * (each - self.token_seconds)
+            self._seen = True
+
+    def file_was_moved(self, tokens: int, size: int, seconds: float) -> None:
+        """A file of so many tokens and bytes was written or read in this time."""
+        if tokens > 0 and size > 0 and seconds > 0:
+            self.token_bytes = size / tokens
+            self.bytes_per_second += _NEWEST * (size / seconds - self.bytes_per_second)
+
+    def prefill(self, tokens: float) -> float:
+        """Seconds to compute so many tokens."""
+        return tokens * self.token_seconds
+
+    def size(self, tokens: float) -> int:
+        """Bytes of a file of so many tokens."""
+        return round(tokens * self.token_bytes)
+
+    def transfer(self, tokens: float) -> float:
+        """Seconds to write or read it."""
+        return self.size(tokens) / max(1.0, self.bytes_per_second)
