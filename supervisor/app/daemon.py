@@ -29,6 +29,7 @@ from supervisor.app.knowledge import Knowledge
 from supervisor.app.options import DaemonOptions
 from supervisor.app.page import Vitals
 from supervisor.app.pressure import pressure_watch
+from supervisor.app.surroundings import cancel_on_signal, certificate_of, make_data_dir, names_in
 from supervisor.broker.admission import Policy
 from supervisor.broker.broker import Broker
 from supervisor.broker.crash_book import CrashBook
@@ -43,7 +44,6 @@ from supervisor.config.watch import ConfigWatch, load_watchfiles
 from supervisor.errors import SupervisorError
 from supervisor.events import DaemonListening, DaemonStopping, EventBus, InternalError
 from supervisor.gateway.build_control import BuildControl
-from supervisor.gateway.certificate import Certificate, CertificateFiles
 from supervisor.gateway.doorkeeper import Doorkeeper, read_access
 from supervisor.gateway.engine_metrics import EngineMetrics
 from supervisor.gateway.failed_attempts import FailedAttempts
@@ -58,7 +58,7 @@ from supervisor.instances.fleet import Fleet
 from supervisor.instances.instance import Instance
 from supervisor.instances.launch import sweep_sockets
 from supervisor.instances.tools import InstanceLimits, InstanceTools
-from supervisor.models.catalog import Catalog, ModelEntry
+from supervisor.models.catalog import ModelEntry
 from supervisor.processes.environment import child_environment
 from supervisor.processes.launch_records import LaunchRecords
 from supervisor.processes.log_folder import LogFolder
@@ -82,7 +82,7 @@ async def run_daemon(loaded: LoadedConfig, *, options: DaemonOptions) -> int:
     """
     make_private_folder(loaded.config.runtime_dir)
     sweep_sockets(loaded.config.runtime_dir)
-    _make_data_dir(loaded.config)
+    make_data_dir(loaded.config)
     await Daemon(loaded, options).run()
     return 0
 
@@ -107,7 +107,7 @@ class Daemon:
         self._reloader = Reloader(loaded, options.read or (lambda: loaded), self._apply, self._bus)
         self._gate = Gate()
         self._door = Doorkeeper(read_access(config, options.redactor.add), FailedAttempts(self._clock))
-        self._certificate = _certificate(config, self._bus)
+        self._certificate = certificate_of(config, self._bus)
         self._keeper = conversation_keeper(lambda: self._reloader.config, self._clock, self._bus)
         self._knowledge = Knowledge(
             config,
@@ -260,7 +260,7 @@ class Daemon:
         self._knowledge.use(config)
         self._fleet.use(InstanceLimits.of(config.supervision))
         self._broker.use(QueueLimits.of(config.broker.queue), Policy.of(config.broker.eviction))
-        before = _names(self._router.catalog)
+        before = names_in(self._router.catalog)
         await self._shelf.look_at_all()
         await self._knowledge.look_for_models()
         self._canaries.look()
@@ -272,7 +272,7 @@ class Daemon:
             else:
                 configured = entry.id in config.models
                 self._broker.adopt(entry, why_relaunch(instance.entry, entry, found, configured=configured))
-        after = _names(catalog)
+        after = names_in(catalog)
         return {"listed": sorted(after - before), "gone": sorted(before - after)}
 
     async def _stop(self, reason: str, signals: AsyncIterator[signal.Signals]) -> None:
@@ -281,7 +281,7 @@ class Daemon:
         self._bus.publish(DaemonStopping(reason, limits.drain))
         with anyio.move_on_after(limits.total) as total:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_cancel_on_signal, signals, total)
+                tasks.start_soon(cancel_on_signal, signals, total)
                 self._broker.stop_admitting()
                 await self._gate.drain(min(limits.drain, limits.total))
                 self._fleet.drain()
@@ -380,24 +380,3 @@ class Daemon:
         except SupervisorError:
             plan = None  # the panel shows the builds' own problems
         return panel_document(self._status(), catalog, plan)
-
-
-def _names(catalog: Catalog | None) -> frozenset[str]:
-    return frozenset(entry.id for entry in catalog.usable) if catalog else frozenset()
-
-
-def _make_data_dir(config: Config) -> None:
-    """The folder that is searched unless the config says otherwise; one that can't be made is only not searched."""
-    with contextlib.suppress(OSError):
-        config.data_dir.mkdir(parents=True, exist_ok=True)
-
-
-async def _cancel_on_signal(signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope) -> None:
-    async for number in signals:
-        if number is not signal.SIGHUP:
-            scope.cancel()
-
-
-def _certificate(config: Config, bus: EventBus) -> Certificate | None:
-    tls = config.listen.tls
-    return None if tls.certificate is None else Certificate(CertificateFiles(tls.certificate, tls.key), bus)
