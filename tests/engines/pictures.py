@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.cgroups import Cgroup
 from tests.support.daemon import Daemon, running_daemon_sync
 from tests.support.toy_pictures import ToyModels
 from tests.wire.asking import LOG_ALL, ask
@@ -45,9 +46,11 @@ def picture_config(server: Path, toys: ToyModels, **sections: Any) -> dict[str, 
 
 
 @contextmanager
-def drawing_daemon(folder: Path, server: Path, toys: ToyModels, **sections: Any) -> Iterator[Daemon]:
+def drawing_daemon(
+    folder: Path, server: Path, toys: ToyModels, inside: Cgroup | None = None, **sections: Any
+) -> Iterator[Daemon]:
     """It runs, and nothing is loaded yet."""
-    with running_daemon_sync(folder, picture_config(server, toys, **sections), env=LOG_ALL) as daemon:
+    with running_daemon_sync(folder, picture_config(server, toys, **sections), env=LOG_ALL, inside=inside) as daemon:
         yield daemon
 
 
