@@ -113,7 +113,7 @@ class PictureRoom:
     ) -> None:
         self._router = router
         self._shelves = LoraShelves()
-        self.jobs = PictureJobs(broker, crashes, engines, gate, clock, bus, lambda: limits().keep)
+        self.jobs = PictureJobs(broker, crashes, engines, gate, clock, bus, limits)
         pictures = Pictures(router, self.jobs, lambda kind: adapter_for(kind).pictures(), limits)
         self.service = PictureService(pictures, self.known, lambda: limits().keep)
 

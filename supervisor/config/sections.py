@@ -224,6 +224,9 @@ class PicturesConfig(Section):
     max_source_pixels: Whole = Field(
         2**25, ge=4096, description="pixels of a source picture, by its header", json_schema_extra=LIVE
     )
+    silence: Interval = Field(
+        900, description="an engine that tells of no progress for this long is given up", json_schema_extra=LIVE
+    )
     keep: Interval = Field(
         600,
         description="jobs that have ended, and pictures behind links, are kept for this long",

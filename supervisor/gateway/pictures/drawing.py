@@ -80,8 +80,10 @@ def cancelled_error(why: str) -> CallerError:
 class Drawing:
     """Draws on leased engines; remembers how long decoding takes, by model and pixel."""
 
-    def __init__(self, host: PictureHost) -> None:
+    def __init__(self, host: PictureHost, silence: Callable[[], float]) -> None:
+        """``silence``: seconds without a sign of progress after which an engine is given up."""
         self._host = host
+        self._silence = silence
         self._decoding: dict[str, float] = {}
 
     async def draw(self, order: Order, engine: PictureEngine, lease: Lease) -> Drawn:
@@ -130,12 +132,25 @@ class Drawing:
                 lease.progress(time.monotonic())
                 if report.state not in _AT_WORK:
                     return report
+                if tracker.silent > self._silence():
+                    await self._silenced(order, lease, tracker)
                 with anyio.move_on_after(_NEARLY if tracker.finished else _ASK_SECONDS):
                     await order.cancelled.wait()
         except asyncio.CancelledError:
             # The daemon stops: nothing that is awaited here would still be done.
             lease.abandon()
             raise
+
+    async def _silenced(self, order: Order, lease: Lease, tracker: Tracker) -> None:
+        """It computes for ever, as it seems: it is stopped.
+
+        Raises:
+            UpstreamError: ``upstream_timeout``.
+        """
+        why = f"it told of no progress for {tracker.silent:.0f} s within a picture (pictures.silence)"
+        self._host.stop(order.model, why)
+        await lease.broke(_GONE_SECONDS)
+        raise UpstreamError("upstream_timeout", f"The engine of {order.model} was given up: {why}.")
 
     async def _begin(self, order: Order, engine: PictureEngine, launch: PictureLaunch) -> str:
         path, body = engine.submit(order.wish, order.abilities)

@@ -22,6 +22,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from engines.pictures import PictureAbilities, PictureEngine
 from supervisor.clock import Clock
+from supervisor.config.schema import PicturesConfig
 from supervisor.errors import CallerError, SupervisorError, UpstreamError
 from supervisor.events import EventBus, InternalError
 from supervisor.gateway.asking import lease_request
@@ -47,6 +48,8 @@ from supervisor.units import format_size
 _LOOK_SECONDS = 0.25
 _MOST_KEPT = 256
 _MOST_EVENTS = 2000
+# Of pictures that were not fetched by a request that waited for them.
+_MOST_BYTES = 256 * 2**20
 _QUEUED, _DONE, _FAILED, _CANCELLED = "queued", "done", "failed", "cancelled"
 _ENDS = frozenset({_DONE, _FAILED, _CANCELLED})
 
@@ -86,6 +89,11 @@ class Job:
         """Whether its client has nothing more to wait for."""
         return self.state in _ENDS
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of its pictures, in base64."""
+        return sum(map(len, self.result.images)) if self.result is not None else 0
+
     def tell(self, event: dict[str, Any]) -> None:
         """One more state."""
         self.events.append((next(self.numbers), event))
@@ -109,17 +117,16 @@ class PictureJobs:
         gate: Gate,
         clock: Clock,
         bus: EventBus,
-        keep: Callable[[], float],
+        limits: Callable[[], PicturesConfig],
     ) -> None:
-        """``keep``: seconds for which a job that has ended is known."""
         self._leases = leases
         self._crashes = crashes
         self._host = host
         self._gate = gate
         self._clock = clock
         self._bus = bus
-        self._keep = keep
-        self._drawing = Drawing(host)
+        self._limits = limits
+        self._drawing = Drawing(host, lambda: limits().silence)
         self._jobs: dict[str, Job] = {}
         self._tasks: TaskGroup | None = None
 
@@ -182,6 +189,7 @@ class PictureJobs:
             raise job.error
         if job.result is None:
             raise AssertionError("a job that is done has a result")
+        self._jobs.pop(job.id, None)  # nobody else knows it
         return job.result
 
     async def events(self, job: Job) -> AsyncIterator[bytes]:
@@ -339,11 +347,12 @@ class PictureJobs:
         job.tell(event)
 
     def _forget_old(self) -> None:
-        now, keep = self._clock.monotonic(), self._keep()
+        now, keep = self._clock.monotonic(), self._limits().keep
         ended = [job for job in self._jobs.values() if job.ended is not None]
-        surplus = len(self._jobs) - _MOST_KEPT
+        surplus, held = len(self._jobs) - _MOST_KEPT, sum(job.held_bytes for job in ended)
         for number, job in enumerate(sorted(ended, key=lambda job: job.ended or 0.0)):
-            if number < surplus or now - (job.ended or 0.0) >= keep:
+            if number < surplus or held > _MOST_BYTES or now - (job.ended or 0.0) >= keep:
+                held -= job.held_bytes
                 del self._jobs[job.id]
 
 

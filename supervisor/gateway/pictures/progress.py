@@ -55,6 +55,7 @@ class Tracker:
         lacked: it ran out of memory.
         applied: tensors of LoRAs that it applied, and all there were.
         finished: it has said that the picture is done.
+        heard_at: monotonic second of its last sign.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Tracker:
         self.asked_bytes: int | None = None
         self.lacked = self.finished = False
         self.applied: tuple[int, int] | None = None
+        self.heard_at = now()
         self._read = read
         self._changed = changed
         self._now = now
@@ -74,12 +76,18 @@ class Tracker:
         self._image = 1
         self._stepped_at: float | None = None
         self._decoding_at: float | None = None
+        self._last: PictureSign | None = None
 
     def line(self, line: str) -> None:
         """A line that the engine has written, or begun."""
         sign = self._read(line)
         if sign is not None:
             self._note(sign)
+
+    @property
+    def silent(self) -> float:
+        """Seconds since the engine last told anything new."""
+        return self._now() - self.heard_at
 
     def rest(self, decode_seconds: float | None) -> float | None:
         """Seconds that the engine still needs, decoding included; None: not known."""
@@ -95,6 +103,8 @@ class Tracker:
         return None if self._decoding_at is None else self._now() - self._decoding_at
 
     def _note(self, sign: PictureSign) -> None:
+        if sign != self._last:  # a bar that stands is read again and again
+            self._last, self.heard_at = sign, self._now()
         if sign.stage is Stage.OUT_OF_MEMORY:
             self.lacked = True
             self.asked_bytes = max(sign.asked_bytes or 0, self.asked_bytes or 0) or None
