@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,6 +36,21 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class InternalError(Event):
+    """A bug: an exception that nobody expected, with its traceback; clients hear only their request's id."""
+
+    level: ClassVar[Level] = "error"
+    where: str
+    error: str
+    traceback: str
+
+    @classmethod
+    def of(cls, where: str, error: BaseException) -> InternalError:
+        """The event of an exception that was caught."""
+        return cls(where, repr(error), "".join(traceback.format_exception(error)))
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One published event: its number (from 1, this run), the wall time, the event."""
 
@@ -53,12 +69,20 @@ class EventBus:
         self._number = 0
 
     def publish(self, event: Event) -> None:
-        """Number the event, keep it, and call every listener. Never blocks."""
+        """Number the event, keep it, and call every listener. Never blocks.
+
+        A fault of a listener is told by an event of its own: it keeps neither the others from hearing nor whoever
+        publishes from going on.
+        """
         self._number += 1
         record = Record(self._number, self._clock.wall(), event)
         self._records.append(record)
         for listener in tuple(self._listeners):
-            listener(record)
+            try:
+                listener(record)
+            except Exception as error:  # noqa: BLE001  see above
+                if not isinstance(event, InternalError):  # one that fails on these too is not told of for ever
+                    self.publish(InternalError.of(f"listener of {event.name()}", error))
 
     def listen(self, listener: Callable[[Record], None]) -> Callable[[], None]:
         """Call ``listener`` for each event from now on; call the answer to stop."""

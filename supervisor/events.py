@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from supervisor.event_bus import Event, EventBus, Level, Record
+from supervisor.event_bus import Event, EventBus, InternalError, Level, Record
 
 # One import for whoever publishes or listens.
-__all__ = ["Event", "EventBus", "Level", "Record"]
+__all__ = ["Event", "EventBus", "InternalError", "Level", "Record"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,16 +304,6 @@ class RequestUnreadable(Event):
     request_id: str
     caller: str
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class InternalError(Event):
-    """A bug: an exception that nobody expected, with its traceback; clients hear only their request's id."""
-
-    level: ClassVar[Level] = "error"
-    where: str
-    error: str
-    traceback: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,11 @@ class SimulatedInstance:
         return self.state is _S.STARTING
 
     @property
+    def backing_off(self) -> bool:
+        """It makes a pause after a failure."""
+        return self.state is _S.BACKOFF
+
+    @property
     def is_wanted(self) -> bool:
         """Asked for."""
         return self._wanted

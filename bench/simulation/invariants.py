@@ -9,7 +9,7 @@ from bench.simulation.planner import SimulatedPlanner
 from supervisor.broker.admission import SHED_BEYOND
 from supervisor.broker.broker import Broker
 from supervisor.broker.ledger import Stage
-from supervisor.events import EventBus, Record, RequestLeased
+from supervisor.events import EventBus, InternalError, Record, RequestLeased
 from supervisor.instances.lifecycle import InstanceState
 from supervisor.memory_events import Evicted, MemoryReserved
 
@@ -81,7 +81,9 @@ class Invariants:
     def _heard(self, record: Record) -> None:
         self.events += not self.over
         event = record.event
-        if isinstance(event, MemoryReserved):
+        if isinstance(event, InternalError):
+            self.note(False, f"a fault was contained: {event.where}: {event.error}")  # noqa: FBT003  it never holds
+        elif isinstance(event, MemoryReserved):
             ledger = self._broker.memory.ledger
             budget = ledger.pools[event.pool].budget
             reserved = ledger.reserved(event.pool)

@@ -365,6 +365,7 @@ class Daemon:
         """An operator's word: who had given up may try again."""
         for instance in self._fleet.instances():
             instance.forgive()
+        self._broker.rethink()
         self._canaries.look()
 
     def _readiness(self) -> tuple[bool, str]:

@@ -8,161 +8,52 @@ are drained for it; and what can never fit is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from supervisor.broker.eviction import Resident, choose_victims, evictable, for_pool
 from supervisor.broker.explaining import behind_text, busy_text, never_text, pinned_text, room_text
-from supervisor.broker.fair_queue import FairState, first_in_turn, in_turn
-from supervisor.broker.ledger import Claim, Ledger
-from supervisor.broker.room import Room, without
+from supervisor.broker.fair_queue import first_in_turn, in_turn
+from supervisor.broker.ledger import Claim
+from supervisor.broker.room import Room
 from supervisor.broker.tickets import Denial, Ticket
 from supervisor.broker.working import find_room, with_working
-from supervisor.config.schema import EvictionConfig
+from supervisor.broker.world import (
+    DEFAULT_SERVICE,
+    Decision,
+    Evict,
+    Grant,
+    ModelView,
+    Phase,
+    Policy,
+    Prospect,
+    Start,
+    Wait,
+    World,
+)
 from supervisor.units import format_size
 
-# Nobody knows how long a request of a new model takes; the account is corrected when it ends.
-DEFAULT_SERVICE = 1.0
+# One import for whoever asks for a decision and applies it.
+__all__ = [
+    "DEFAULT_SERVICE",
+    "Decision",
+    "Evict",
+    "Grant",
+    "ModelView",
+    "Phase",
+    "Policy",
+    "Prospect",
+    "Start",
+    "Wait",
+    "World",
+    "admit",
+]
+
 # An excess below this part of the budget stops nobody: what others hold goes up and down by as much all the time, and a
 # plan may fill the budget to the last step. The reserve stands for it, and newcomers are measured exactly.
 SHED_BEYOND = 100
 # So many models that need room are thought through at once; those behind them start only if they fit as it is.
 _ROOMS_AT_ONCE = 2
-
-
-class Phase(StrEnum):
-    """What admission may do with an instance."""
-
-    RESTING = "resting"
-    STARTING = "starting"
-    READY = "ready"
-    LEAVING = "leaving"
-
-
-@dataclass(frozen=True, slots=True)
-class Prospect:
-    """What a start of the model would take.
-
-    Attributes:
-        claims: of the best plan, made for pools that hold nothing of ours; by pool.
-        conceded: of the best plan that fitted beside the others when it was made; None: there is none.
-        denial: why there is no plan; then the rest says nothing.
-        serial_pools: pools in which only one engine may load at a time.
-    """
-
-    claims: Mapping[str, Claim] = field(default_factory=dict)
-    conceded: Mapping[str, Claim] | None = None
-    denial: Denial | None = None
-    serial_pools: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class ModelView:
-    """One model's instance, as admission sees it.
-
-    Attributes:
-        phase: READY only while it accepts.
-        free_slots: indices not leased, lowest first.
-        can_start: starting it makes sense now.
-        failure: why it can't be started, when it can't.
-        resident: as eviction sees it; None: it holds no memory.
-        prospect: None: not thought about yet.
-        stale: the prospect is old: good enough to keep its place by, not to start or refuse by.
-        service: seconds of a whole instance that its requests are expected to take.
-    """
-
-    model: str
-    instance: str
-    phase: Phase
-    free_slots: tuple[int, ...] = ()
-    can_start: bool = True
-    failure: Denial | None = None
-    resident: Resident | None = None
-    prospect: Prospect | None = None
-    stale: bool = False
-    service: float = DEFAULT_SERVICE
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """Seconds and preferences of ``broker.eviction``.
-
-    Attributes:
-        min_idle: an engine used less long ago than this is not evicted.
-        swap_after: a request that needs the memory of engines in use waits this long; then they are drained.
-        concede: a smaller plan that fits now is preferred to waiting for engines in use.
-    """
-
-    min_idle: float = 5.0
-    swap_after: float = 10.0
-    concede: bool = False
-
-    @classmethod
-    def of(cls, config: EvictionConfig) -> Policy:
-        """The policy that a config sets."""
-        return cls(config.min_idle, config.swap_after, config.concede)
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """Everything that is decided on; queues by model, each in the order of arrival."""
-
-    now: float
-    queues: Mapping[str, Sequence[Ticket]]
-    models: Mapping[str, ModelView]
-    ledger: Ledger = field(default_factory=Ledger)
-    fair: FairState = field(default_factory=FairState)
-    policy: Policy = field(default_factory=Policy)
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """A lease: the ticket gets the slot, and its caller's account is charged ``estimate``; None: no slot is needed."""
-
-    ticket: Ticket
-    slot: int | None
-    estimate: float
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """A launch to begin, with the claims to reserve in the same step; ``conceded``: with the smaller plan."""
-
-    model: str
-    claims: Mapping[str, Claim]
-    conceded: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Evict:
-    """An engine to stop, idle or (``drain``) once its leases have ended; ``beneficiary``: for which model."""
-
-    model: str
-    why: str
-    drain: bool = False
-    beneficiary: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Why the model's first request is not served yet."""
-
-    ticket: Ticket
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What to do now; ``next_look`` in monotonic seconds: when time alone may change it."""
-
-    grants: tuple[Grant, ...] = ()
-    starts: tuple[Start, ...] = ()
-    evictions: tuple[Evict, ...] = ()
-    denials: tuple[tuple[Ticket, Denial], ...] = ()
-    think: tuple[str, ...] = ()
-    waits: tuple[Wait, ...] = ()
-    next_look: float | None = None
 
 
 def admit(world: World) -> Decision:
@@ -180,11 +71,12 @@ class _Pass:
             view.instance for view in world.models.values() if view.phase is Phase.LEAVING and view.resident is not None
         }
         self._room = Room(world.ledger, gone)
+        entries = world.ledger.entries
         self._loading = {
             pool
             for view in world.models.values()
-            if view.phase is Phase.STARTING and view.prospect is not None
-            for pool in view.prospect.serial_pools
+            if view.phase is Phase.STARTING and (entry := entries.get(view.instance)) is not None
+            for pool in entry.serial
         }
         self._rooms = 0
         self._grants: list[Grant] = []
@@ -199,8 +91,7 @@ class _Pass:
         for model, queue in self._world.queues.items():
             if queue and self._world.models[model].phase is Phase.READY:
                 self._lease(self._world.models[model], queue)
-        for ticket in self._heads():
-            self._serve_head(self._world.models[ticket.model_id], ticket)
+        self._serve_heads()
         self._shed()
         return Decision(
             tuple(self._grants),
@@ -248,14 +139,42 @@ class _Pass:
             self._looks.extend(() if found.look_at is None else (found.look_at,))
         return found.fits
 
-    def _heads(self) -> Iterator[Ticket]:
+    def _serve_heads(self) -> None:
         """The first of each model that is not ready, in the order of their turns."""
-        firsts = []
-        for model, queue in self._world.queues.items():
-            view = self._world.models[model]
-            if queue and view.phase is not Phase.READY:
-                firsts.append(first_in_turn(self._fair, queue, self._world.now))
-        return in_turn(self._fair, sorted(firsts, key=lambda ticket: ticket.number), self._world.now, DEFAULT_SERVICE)
+        world, models, firsts = self._world, self._world.models, []
+        for model, queue in world.queues.items():
+            if queue and models[model].phase is not Phase.READY:
+                firsts.append(first_in_turn(self._fair, queue, world.now))
+        firsts.sort(key=lambda ticket: ticket.number)
+        served = set()
+        for ticket in in_turn(self._fair, firsts, world.now, DEFAULT_SERVICE):
+            if self._rooms >= _ROOMS_AT_ONCE:
+                break
+            served.add(ticket.number)
+            self._serve_head(models[ticket.model_id], ticket)
+        rest = [ticket for ticket in firsts if ticket.number not in served and not self._is_behind(ticket)]
+        for ticket in in_turn(self._fair, rest, world.now, DEFAULT_SERVICE):
+            self._serve_head(models[ticket.model_id], ticket)
+
+    def _is_behind(self, ticket: Ticket) -> bool:
+        """Whether those before it leave it no room: that is said, and whose turn it is among such need not be known.
+
+        What is free only gets less within a pass, so that one glance is enough.
+        """
+        view = self._world.models[ticket.model_id]
+        prospect = view.prospect
+        if prospect is None or prospect.denial is not None or view.stale or view.phase is not Phase.RESTING:
+            return False
+        full = self._room.full_for(prospect.least)
+        if (
+            full is None
+            or view.backing_off
+            or not view.can_start
+            or not self._loading.isdisjoint(prospect.serial_pools)
+        ):
+            return False
+        self._waits.append(Wait(ticket, behind_text(view.model, full)))
+        return True
 
     def _serve_head(self, view: ModelView, ticket: Ticket) -> None:
         if view.phase is Phase.STARTING:
@@ -264,6 +183,8 @@ class _Pass:
             self._waits.append(Wait(ticket, f"{view.instance} is stopping and is started anew"))
         elif view.failure is not None and not view.can_start:
             self._deny(view, view.failure)
+        elif view.backing_off:
+            self._waits.append(Wait(ticket, f"{view.instance} has failed and is started anew after a pause"))
         elif view.prospect is None or (view.stale and view.prospect.denial is not None):
             self._think.append(view.model)
         elif view.prospect.denial is not None:
@@ -273,14 +194,14 @@ class _Pass:
 
     def _make_room(self, view: ModelView, prospect: Prospect, ticket: Ticket) -> None:
         """Start it, or say what it waits for; what is on its way back is kept for it, and room to work."""
-        prospect = replace(prospect, claims=with_working(prospect.claims, ticket.working))
+        if ticket.working:
+            prospect = replace(prospect, claims=with_working(prospect.claims, ticket.working))
         if view.stale:
             self._think.append(view.model)
-        busy = prospect.serial_pools & self._loading
-        if busy:
+        if self._loading and (busy := prospect.serial_pools & self._loading):
             self._waits.append(Wait(ticket, f"another engine loads in {', '.join(sorted(busy))}: one at a time"))
             return
-        if self._rooms >= _ROOMS_AT_ONCE and (full := self._room.full_for(prospect.claims)):
+        if self._rooms >= _ROOMS_AT_ONCE and (full := self._room.full_for(prospect.least)):
             self._waits.append(Wait(ticket, behind_text(view.model, full)))
             return
         short = self._room.ledger.shortfalls(prospect.claims)
@@ -386,7 +307,7 @@ class _Pass:
         """A pool that has promised more than it may: idle engines go until it holds again."""
         now, policy = self._world.now, self._world.policy
         for over in self._world.ledger.over_commits():
-            ledger = without(self._world.ledger, self._room.gone)
+            ledger = self._world.ledger.less(self._room.gone)
             if (ledger.free(over.pool) or 0) >= -over.budget // SHED_BEYOND:
                 continue
             residents = [r for r in self._residents() if not r.pinned and r.idle_since is not None]

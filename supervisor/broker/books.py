@@ -167,6 +167,7 @@ class Book:
             phase=phase,
             free_slots=self.free_slots(len(self.queue)) if phase is Phase.READY else (),
             can_start=instance.can_start,
+            backing_off=instance.backing_off,
             failure=None if instance.failure is None else why_failed(instance),
             resident=self._resident(ledger, now),
             prospect=None if thought is None else thought.prospect,

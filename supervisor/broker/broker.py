@@ -23,6 +23,7 @@ from supervisor.broker.leasing import Leasing
 from supervisor.broker.lookout import Lookout
 from supervisor.broker.memory_book import MemoryBook
 from supervisor.broker.ports import BrokeredFleet, BrokeredInstance, Planner
+from supervisor.broker.pump import Pump, contained
 from supervisor.broker.queue_rows import queue_rows
 from supervisor.broker.refusals import DRAINING, Refusing
 from supervisor.broker.retiring import RETIRE_SECONDS, Retiring
@@ -56,7 +57,8 @@ class Broker:
         self._refusing = Refusing(clock, bus)
         self._tasks: TaskGroup | None = None
         self._draining = False
-        self._pumping = self._again = False
+        # For who has changed something that is decided on.
+        self.pump = Pump(self._decide, self._decide_in, bus)
         self._lookout = Lookout(self._books, clock, self.pump)
         self._retiring = Retiring(self.pump)
 
@@ -124,7 +126,7 @@ class Broker:
             book.plan = book.thought = None
             book.loaded_by_hand = False
             if self.memory.ended(instance.id) and self._tasks is not None:
-                self._tasks.start_soon(self._see_back, book)
+                self._tasks.start_soon(contained, self._bus, f"memory of {book.instance.id}", self._see_back(book))
         if instance.has_failed:
             self._refusing.all_of(book, why_failed(instance), instance.failure)
         self._touch(book)
@@ -181,6 +183,10 @@ class Broker:
     def use(self, limits: QueueLimits, policy: Policy) -> None:
         """Queue and evict by other settings from now on."""
         self._limits, self._policy = limits, policy
+        self.rethink()
+
+    def rethink(self) -> None:
+        """What starts would take, or why there can be none, is worked out anew: builds or settings have changed."""
         for book in self._books.values():
             book.thought = None
         self.pump()
@@ -248,21 +254,15 @@ class Broker:
             self._books[entry.id] = known
         return known
 
-    def pump(self) -> None:
-        """Admission over everything, and its effects; for who has changed something that it is decided on."""
-        self._again = True
-        if self._pumping:
-            return
-        self._pumping = True
-        try:
-            while self._again:
-                self._again = False
-                if any(book.queue for book in self._books.values()) or self.memory.over_commits():
-                    self._apply(admit(self.world()))
-                else:
-                    self._lookout.pump_at(None)
-        finally:
-            self._pumping = False
+    def _decide(self) -> None:
+        """Admission over everything, and its effects."""
+        if any(book.queue for book in self._books.values()) or self.memory.over_commits():
+            self._apply(admit(self.world()))
+        else:
+            self._lookout.pump_at(None)
+
+    def _decide_in(self, seconds: float) -> None:
+        self._lookout.pump_at(self._clock.monotonic() + seconds)
 
     def world(self) -> World:
         """What is decided on, as it is now."""
@@ -306,7 +306,7 @@ class Broker:
         thought = book.thought
         if thought is None:
             raise AssertionError("a start was thought about")
-        self.memory.reserve(book.instance.id, start.model, start.claims)
+        self.memory.reserve(book.instance.id, start.model, start.claims, thought.prospect.serial_pools)
         book.plan = thought.conceded if start.conceded else thought.best
         if book.queue:
             book.queue[0].load_owner = True
@@ -362,7 +362,7 @@ class Broker:
         if lease.broken:
             return
         if lease.abandoned and self._tasks is not None:
-            self._tasks.start_soon(self._settle, lease, book)
+            self._tasks.start_soon(contained, self._bus, f"slot of {book.instance.id}", self._settle(lease, book))
         else:
             self._free(lease, book)
 

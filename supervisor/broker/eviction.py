@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -57,6 +57,48 @@ def evictable(resident: Resident, now: float, min_idle: float) -> bool:
     return not resident.pinned and resident.idle_since is not None and now - resident.idle_since >= min_idle
 
 
+class _Need:
+    """What claims lack in a ledger, asked about many sets of engines.
+
+    Where nobody shares a file and all is known, what a set frees is a sum; else the ledger is asked each time.
+    """
+
+    def __init__(self, ledger: Ledger, claims: Mapping[str, Claim]) -> None:
+        self._ledger = ledger
+        self._claims = claims
+        self._lacking = {short.pool: short.lacking for short in ledger.shortfalls(claims)}
+        self._alone = ledger.frees_alone(claims)
+
+    def met(self, names: Collection[str]) -> bool:
+        """Whether the claims fit without these."""
+        alone = self._alone
+        if alone is None:
+            return not self._ledger.shortfalls(self._claims, names)
+        for pool, lacking in self._lacking.items():
+            own = alone[pool]
+            if sum([own.get(name, 0) for name in names]) < lacking:
+                return False
+        return True
+
+    def freed(self, name: str) -> int:
+        """Bytes of the claimed pools that would be back without it."""
+        if self._alone is None:
+            return self._ledger.freed_by(name, self._claims)
+        return sum([own.get(name, 0) for own in self._alone.values()])
+
+    def excess(self, names: Collection[str]) -> int:
+        """Bytes that these would free beyond the need, over all pools."""
+        beyond = 0
+        for pool in self._claims:
+            if self._alone is None:
+                back = self._ledger.reserved(pool) - self._ledger.reserved(pool, names)
+            else:
+                own = self._alone[pool]
+                back = sum([own.get(name, 0) for name in names])
+            beyond += max(0, back - self._lacking.get(pool, 0))
+        return beyond
+
+
 def choose_victims(ledger: Ledger, claims: Mapping[str, Claim], candidates: Sequence[Resident]) -> Victims | None:
     """The cheapest set of ``candidates`` without which the claims fit; None: not even all of them are enough.
 
@@ -64,11 +106,12 @@ def choose_victims(ledger: Ledger, claims: Mapping[str, Claim], candidates: Sequ
     then the one that frees less beyond the need.
     """
     useful = [resident for resident in candidates if _frees(ledger, resident, claims)]
-    if ledger.shortfalls(claims, [resident.instance for resident in useful]):
+    need = _Need(ledger, claims)
+    if not need.met([resident.instance for resident in useful]):
         return None
-    chosen = _by_price(ledger, claims, useful) if len(useful) > _TRY_ALL else _best(ledger, claims, useful)
+    chosen = _by_price(need, useful) if len(useful) > _TRY_ALL else _best(need, useful)
     names = tuple(resident.instance for resident in chosen)
-    return Victims(names, sum(resident.cost for resident in chosen), _excess(ledger, claims, names))
+    return Victims(names, sum(resident.cost for resident in chosen), need.excess(names))
 
 
 def for_pool(ledger: Ledger, pool: str, candidates: Sequence[Resident]) -> Victims | None:
@@ -85,36 +128,38 @@ def for_pool(ledger: Ledger, pool: str, candidates: Sequence[Resident]) -> Victi
     return Victims(tuple(r.instance for r in few), sum(r.cost for r in few), 0) if few else None
 
 
-def _best(ledger: Ledger, claims: Mapping[str, Claim], useful: Sequence[Resident]) -> tuple[Resident, ...]:
+def _best(need: _Need, useful: Sequence[Resident]) -> tuple[Resident, ...]:
     best: tuple[Resident, ...] = tuple(useful)
     best_rank = (math.inf, 0, 0)
+    priced = [(resident.cost, resident.instance, resident) for resident in useful]
     for size in range(1, len(useful) + 1):
-        for group in combinations(useful, size):
-            cost = sum(resident.cost for resident in group)
+        for group in combinations(priced, size):
+            cost = sum([one[0] for one in group])
             if cost > best_rank[0]:
                 continue
-            names = tuple(resident.instance for resident in group)
-            if ledger.shortfalls(claims, names):
+            names = [one[1] for one in group]
+            if not need.met(names):
                 continue
-            rank = (cost, size, _excess(ledger, claims, names))
+            rank = (cost, size, need.excess(names))
             if rank < best_rank:
-                best, best_rank = group, rank
-    return _pruned(best, lambda names: not ledger.shortfalls(claims, names))
+                best, best_rank = tuple(one[2] for one in group), rank
+    return _pruned(best, need.met)
 
 
-def _by_price(ledger: Ledger, claims: Mapping[str, Claim], useful: Sequence[Resident]) -> tuple[Resident, ...]:
-    pools = tuple(claims)
+def _by_price(need: _Need, useful: Sequence[Resident]) -> tuple[Resident, ...]:
     gone: list[Resident] = []
-    for resident in sorted(useful, key=lambda r: _price(ledger, r, pools)):
-        if not ledger.shortfalls(claims, [r.instance for r in gone]):
+    names: list[str] = []
+    for resident in sorted(useful, key=lambda r: r.cost / max(1, need.freed(r.instance))):
+        if need.met(names):
             break
         gone.append(resident)
-    few = _pruned(gone, lambda names: not ledger.shortfalls(claims, names))
-    alone = [r for r in useful if not ledger.shortfalls(claims, (r.instance,))]
+        names.append(resident.instance)
+    few = _pruned(gone, need.met)
+    alone = [r for r in useful if need.met((r.instance,))]
     least = min((r.cost for r in alone), default=math.inf)
     if least > sum(r.cost for r in few):
         return few
-    return (min((r for r in alone if r.cost == least), key=lambda r: _excess(ledger, claims, (r.instance,))),)
+    return (min((r for r in alone if r.cost == least), key=lambda r: need.excess((r.instance,))),)
 
 
 def _pruned(group: Sequence[Resident], enough: _Enough) -> tuple[Resident, ...]:
@@ -132,14 +177,5 @@ def _frees(ledger: Ledger, resident: Resident, claims: Mapping[str, Claim]) -> b
     return entry is not None and any(pool in entry.claims for pool in claims)
 
 
-def _freed(ledger: Ledger, resident: Resident, pools: Sequence[str]) -> int:
-    return sum(ledger.reserved(pool) - ledger.reserved(pool, (resident.instance,)) for pool in pools)
-
-
 def _price(ledger: Ledger, resident: Resident, pools: Sequence[str]) -> float:
-    return resident.cost / max(1, _freed(ledger, resident, pools))
-
-
-def _excess(ledger: Ledger, claims: Mapping[str, Claim], names: Sequence[str]) -> int:
-    lacking = {short.pool: short.lacking for short in ledger.shortfalls(claims)}
-    return sum(max(0, ledger.reserved(pool) - ledger.reserved(pool, names) - lacking.get(pool, 0)) for pool in claims)
+    return resident.cost / max(1, ledger.freed_by(resident.instance, pools))

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 
+from supervisor.broker.pool_sums import PoolSums
+
 Bytes = int
 
 
@@ -73,6 +75,7 @@ class Entry:
 
     Attributes:
         claims: by pool.
+        serial: pools in which nobody else may load while it does.
         working: bytes that each running lease adds, by pool and slot index.
     """
 
@@ -80,6 +83,7 @@ class Entry:
     model: str
     claims: Mapping[str, Claim]
     stage: Stage = Stage.PREDICTED
+    serial: frozenset[str] = frozenset()
     working: Mapping[tuple[str, int], Bytes] = field(default_factory=dict)
 
     def held(self, pool: str, claim: Claim) -> Bytes:
@@ -146,81 +150,21 @@ class DoesNotFitError(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Tally:
-    """One pool's sums, so that leaving somebody out is a subtraction.
-
-    Attributes:
-        own: bytes by instance that go with it, whoever else stays.
-        mapped: by file, who maps how much of it.
-        shared: those files that several map.
-        unknown: instances of which nothing is known.
-    """
-
-    own: Mapping[str, Bytes]
-    mapped: Mapping[str, Mapping[str, Bytes]]
-    shared: tuple[Mapping[str, Bytes], ...]
-    unknown: frozenset[str]
-    total: Bytes
-
-    @classmethod
-    def of(cls, pool: str, entries: Mapping[str, Entry]) -> _Tally:
-        """Add up what the entries hold of the pool."""
-        own: dict[str, Bytes] = {}
-        mapped: dict[str, dict[str, Bytes]] = {}
-        unknown = set()
-        for name, entry in entries.items():
-            claim = entry.claims.get(pool)
-            if claim is None:
-                continue
-            anonymous = claim.anonymous
-            if anonymous is None:
-                unknown.add(name)
-            own[name] = entry.held(pool, claim)
-            for file, size in claim.mapped.items():
-                mapped.setdefault(file, {})[name] = size
-        shared = tuple(sizes for sizes in mapped.values() if len(sizes) > 1)
-        for sizes in mapped.values():
-            if len(sizes) == 1:
-                for name, size in sizes.items():
-                    own[name] += size
-        total = sum(own.values()) + sum(max(sizes.values()) for sizes in shared)
-        return cls(own, mapped, shared, frozenset(unknown), total)
-
-    def without(self, gone: frozenset[str]) -> Bytes:
-        """The sum as if these were gone."""
-        if not gone:
-            return self.total
-        total = self.total - sum(self.own.get(name, 0) for name in gone)
-        for sizes in self.shared:
-            if not gone.isdisjoint(sizes):
-                total -= max(sizes.values()) - _largest(sizes, gone)
-        return total
-
-    def new_of(self, files: Mapping[str, Bytes], gone: frozenset[str]) -> Bytes:
-        """Bytes of these files that nobody who stays has mapped yet; launches may map different parts of one."""
-        return sum(max(0, size - _largest(self.mapped.get(file, {}), gone)) for file, size in files.items())
-
-
-def _largest(sizes: Mapping[str, Bytes], gone: frozenset[str]) -> Bytes:
-    return max((size for name, size in sizes.items() if name not in gone), default=0)
-
-
-@dataclass(frozen=True, slots=True)
 class Ledger:
     """Pools and entries; entries by instance id."""
 
     pools: Mapping[str, Pool] = field(default_factory=dict)
     entries: Mapping[str, Entry] = field(default_factory=dict)
     # Worked out when first asked for; a changed ledger is another one.
-    _tallies: dict[str, _Tally] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _sums: dict[str, PoolSums] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def reserved(self, pool: str, without: Iterable[str] = ()) -> Bytes:
         """Bytes promised of the pool, as if the instances in ``without`` were gone."""
-        tally = self._tallies.get(pool) or self._tally(pool)
+        sums = self._sums.get(pool) or self._sums_of(pool)
         gone = frozenset(without)
-        total = tally.without(gone)
+        total = sums.without(gone)
         # Nobody is let in beside one of which nothing is known, until it has declared.
-        return max(total, self._budget(pool) or 0) if tally.unknown - gone else total
+        return max(total, self._budget(pool) or 0) if sums.unknown - gone else total
 
     def free(self, pool: str, without: Iterable[str] = ()) -> Bytes | None:
         """Bytes that can still be promised, below 0 when over-committed; None: the budget is not known."""
@@ -236,7 +180,7 @@ class Ledger:
             if known is None or known.budget is None:
                 continue
             budget, reserved, anonymous = known.budget, self.reserved(pool, gone), claim.anonymous
-            files = self._tally(pool).new_of(claim.mapped, gone) if claim.mapped else 0
+            files = self._sums_of(pool).new_of(claim.mapped, gone) if claim.mapped else 0
             need = None if anonymous is None else anonymous + files
             alone = need is None and reserved == 0
             if files > budget if alone else (need is None or need > budget - reserved):
@@ -301,6 +245,45 @@ class Ledger:
         kept = {name: pool for name, pool in self.pools.items() if name in held}
         return replace(self, pools={**kept, **pools})
 
+    def plus(self, entry: Entry) -> Ledger:
+        """With one more entry, whether it fits or not; sums that are known are carried on."""
+        made = self._with(entry)
+        for pool, sums in self._sums.items():
+            if (more := sums.plus(pool, entry)) is not None:
+                made._sums[pool] = more  # noqa: SLF001  its own kind, and nobody has seen it yet
+        return made
+
+    def less(self, gone: Iterable[str]) -> Ledger:
+        """As if these instances were gone; sums that are known are carried on."""
+        names = frozenset(gone) & self.entries.keys()
+        if not names:
+            return self
+        made = replace(self, entries={name: entry for name, entry in self.entries.items() if name not in names})
+        for pool, sums in self._sums.items():
+            if (fewer := sums.less(names)) is not None:
+                made._sums[pool] = fewer  # noqa: SLF001  as above
+        return made
+
+    def freed_by(self, instance: str, pools: Iterable[str]) -> Bytes:
+        """Bytes of these pools that would be back without it."""
+        gone = frozenset((instance,))
+        return sum(self.reserved(pool) - self.reserved(pool, gone) for pool in pools)
+
+    def frees_alone(self, claims: Mapping[str, Claim]) -> Mapping[str, Mapping[str, Bytes]] | None:
+        """By claimed pool and instance, what goes with that one; None: that depends on who else goes."""
+        found = {}
+        for pool, claim in claims.items():
+            sums = self._sums.get(pool) or self._sums_of(pool)
+            if (
+                claim.anonymous is None
+                or sums.unknown
+                or sums.shared
+                or not sums.mapped.keys().isdisjoint(claim.mapped)
+            ):
+                return None
+            found[pool] = sums.own
+        return found
+
     def holders(self, pool: str) -> tuple[tuple[str, Bytes], ...]:
         """Instances and the bytes that each would give back, largest first."""
         total = self.reserved(pool)
@@ -330,8 +313,8 @@ class Ledger:
         known = self.pools.get(pool)
         return None if known is None else known.budget
 
-    def _tally(self, pool: str) -> _Tally:
-        known = self._tallies.get(pool)
+    def _sums_of(self, pool: str) -> PoolSums:
+        known = self._sums.get(pool)
         if known is None:
-            known = self._tallies[pool] = _Tally.of(pool, self.entries)
+            known = self._sums[pool] = PoolSums.of(pool, self.entries)
         return known

@@ -57,13 +57,15 @@ class MemoryBook:
         self.ledger = self.ledger.with_pools(pools or self.ledger.pools)
         self._tell_over_commits()
 
-    def reserve(self, instance: str, model: str, claims: Mapping[str, Claim]) -> None:
-        """Before a launch.
+    def reserve(
+        self, instance: str, model: str, claims: Mapping[str, Claim], serial: frozenset[str] = frozenset()
+    ) -> None:
+        """Before a launch; ``serial``: pools in which nobody else may load meanwhile.
 
         Raises:
             DoesNotFitError: admission did not look.
         """
-        self.ledger = self.ledger.reserve(Entry(instance, model, claims))
+        self.ledger = self.ledger.reserve(Entry(instance, model, claims, serial=serial))
         for pool, claim in claims.items():
             self._bus.publish(
                 MemoryReserved(instance, model, pool, claim.anonymous, sum(claim.mapped.values()), self._free(pool))

@@ -41,6 +41,9 @@ class BrokeredInstance(Protocol):
     def is_starting(self) -> bool: ...  # noqa: D102  said in the class
 
     @property
+    def backing_off(self) -> bool: ...  # noqa: D102  said in the class
+
+    @property
     def is_wanted(self) -> bool: ...  # noqa: D102  said in the class
 
     @property

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from supervisor.broker.explaining import holders_text
 from supervisor.broker.ledger import Claim, Entry, Ledger
-
-
-def without(ledger: Ledger, gone: Iterable[str]) -> Ledger:
-    """The ledger as if these instances were gone."""
-    names = frozenset(gone)
-    return replace(ledger, entries={name: entry for name, entry in ledger.entries.items() if name not in names})
 
 
 class Room:
@@ -33,8 +26,7 @@ class Room:
 
     def keep(self, instance: str, model: str, claims: Mapping[str, Claim]) -> None:
         """From here on the pass counts these bytes as taken, so that nobody further back gets them."""
-        name = f"{instance} (to be)"
-        self.ledger = replace(self.ledger, entries={**self.ledger.entries, name: Entry(instance, model, claims)})
+        self.ledger = self.ledger.plus(Entry(f"{instance} (to be)", model, claims))
         self._staying = None
         self._free.clear()
 
@@ -52,22 +44,26 @@ class Room:
     def staying(self) -> Ledger:
         """Without those who go."""
         if self._staying is None:
-            self._staying = without(self.ledger, self.gone)
+            self._staying = self.ledger.less(self.gone)
         return self._staying
 
-    def full_for(self, claims: Mapping[str, Claim]) -> str | None:
-        """The first pool without room for even the anonymous part; a glance, where a whole look costs too much."""
-        for pool, claim in claims.items():
+    def full_for(self, least: Iterable[tuple[str, int]]) -> str | None:
+        """The first pool without room for even the anonymous part; a glance, where a whole look costs too much.
+
+        Args:
+            least: bytes by pool.
+        """
+        for pool, size in least:
             if pool not in self._free:
                 self._free[pool] = self.ledger.free(pool)
             free = self._free[pool]
-            if free is not None and free < (claim.anonymous or 0):
+            if free is not None and free < size:
                 return pool
         return None
 
     def never(self, claims: Mapping[str, Claim], pinned: Iterable[str]) -> bool:
         """Whether those who never go by themselves leave no room for it."""
-        return bool(without(self._before, self._before.entries.keys() - frozenset(pinned)).shortfalls(claims))
+        return bool(self._before.less(self._before.entries.keys() - frozenset(pinned)).shortfalls(claims))
 
     def held_by(self, pool: str) -> str:
         """Who holds how much of it now, in words."""

@@ -100,10 +100,11 @@ class Starting:
         for plan, claims in ((thought.best, thought.prospect.claims), (thought.conceded, thought.prospect.conceded)):
             if plan is not None and claims is not None and not ledger.shortfalls(claims):
                 self._memory.release(instance)
-                self._memory.reserve(instance, entry.id, claims)
+                self._memory.reserve(instance, entry.id, claims, thought.prospect.serial_pools)
                 return plan
         why = room_text(entry.id, ledger.shortfalls(thought.prospect.claims), partial(holders_text, ledger))
-        raise AdmissionError("no_room", why, retry_after=_RETRY_AFTER)
+        # Whoever waits is not refused by this: the instance rests, and its start is admitted like any other.
+        raise AdmissionError("no_room", why, retry_after=_RETRY_AFTER, admit_anew=True)
 
     async def seen_back(self, book: Book, model: ModelEntry) -> tuple[PoolRoom, ...]:
         """Return when the bytes of an ended launch are free again by the devices' own word, or after a bound.

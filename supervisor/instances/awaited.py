@@ -20,3 +20,29 @@ class Awaited:
         if self.reached is None and state in self._states:
             self.reached = state
             self.event.set()
+
+
+class Waiters:
+    """Everyone who waits for a state of one instance."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Awaited] = []
+
+    def look(self, state: InstanceState) -> None:
+        """It is in this state now."""
+        for awaited in self._waiting:
+            awaited.look(state)
+
+    async def wait(self, states: tuple[InstanceState, ...], now: InstanceState | None = None) -> InstanceState:
+        """Which of ``states`` it comes into first; ``now`` counts, if it is one of them."""
+        awaited = Awaited(states)
+        if now is not None:
+            awaited.look(now)
+        self._waiting.append(awaited)
+        try:
+            await awaited.event.wait()
+        finally:
+            self._waiting.remove(awaited)
+        if awaited.reached is None:
+            raise AssertionError("a state was reached")
+        return awaited.reached

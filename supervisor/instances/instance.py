@@ -5,7 +5,6 @@ Others read properties and call ``want``, ``stop`` and ``drain``; only ``run`` c
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -17,7 +16,7 @@ from engines.declared import DeclaredMemory
 from supervisor.errors import InstanceError, SupervisorError
 from supervisor.events import InstanceChanged, InternalError
 from supervisor.instances.attempt import Attempt, Told
-from supervisor.instances.awaited import Awaited
+from supervisor.instances.awaited import Waiters
 from supervisor.instances.events import GpuNotUsed
 from supervisor.instances.exit_report import ExitReport, LaunchEnd, exit_event, failure_of
 from supervisor.instances.launch import Launch
@@ -56,7 +55,7 @@ class Instance:
         self._draining = False
         self._wake = anyio.Event()
         self._stop = anyio.Event()
-        self._waiting: list[Awaited] = []
+        self._waiters = Waiters()
         self._stop_reason = ""
         self._failures: tuple[float, ...] = ()
         self._second_chance = SecondChance(tools.made_of, tools.look_interval, tools.bus)
@@ -103,6 +102,11 @@ class Instance:
     def is_starting(self) -> bool:
         """A launch has begun and is not ready yet."""
         return self.state is _STATE.STARTING
+
+    @property
+    def backing_off(self) -> bool:
+        """It has ended by itself, and makes a pause before it may be launched again."""
+        return self.state is _STATE.BACKOFF
 
     @property
     def is_wanted(self) -> bool:
@@ -239,15 +243,16 @@ class Instance:
                 self._stopped()
                 return
             self.generation += 1
-            report = await attempt.run(self.plan, self._stop, told)
+            self._ended(await attempt.run(self.plan, self._stop, told), attempt)
         except SupervisorError as error:
-            self._give_up(error, retry_in=0.0)
+            if error.facts.get("admit_anew") and self.state is _STATE.STARTING:
+                self._pause(error.message, 0.0)
+            else:
+                self._give_up(error, retry_in=0.0)
         except Exception as error:  # noqa: BLE001  see above
-            self._tools.bus.publish(InternalError(f"launch of {self.id}", repr(error), traceback.format_exc()))
+            self._tools.bus.publish(InternalError.of(f"launch of {self.id}", error))
             failure = InstanceError("start_failed", f"{self.model_id}: an internal error ended the launch: {error!r}")
             self._give_up(failure, self.limits.restart.longest)
-        else:
-            self._ended(report, attempt)
 
     def _became_ready(self, launch: Launch) -> None:
         self.launch = launch
@@ -312,9 +317,7 @@ class Instance:
             self._give_up(type(error)(error.code, f"{error.message} {wait}.", **error.facts), decision.delay)
         else:
             self.failure = error
-            self._retry_at = now + decision.delay
-            self._wanted = False
-            self._move(f"{report.ending}: {report.verdict.why}; {decision.reason}", _DO.EXITED)
+            self._pause(f"{report.ending}: {report.verdict.why}; {decision.reason}", decision.delay)
 
     def _blamed_on_requests(self, report: ExitReport, launch_id: str) -> frozenset[str]:
         """Launches whose ends are a request's doing, as far as this end tells; asked while its leases still stand."""
@@ -338,8 +341,12 @@ class Instance:
         why = f"{report.ending}: {report.verdict.why}; this build is not used again"
         if self.state is _STATE.STARTING:
             self._move(why, _DO.EXITED, _DO.RETRY)
-            return
-        self._retry_at = self._tools.clock.monotonic()
+        else:
+            self._pause(why, 0.0)
+
+    def _pause(self, why: str, seconds: float) -> None:
+        """Rest for so long; whoever waits wants it again then."""
+        self._retry_at = self._tools.clock.monotonic() + seconds
         self._wanted = False
         self._move(why, _DO.EXITED)
 
@@ -361,7 +368,7 @@ class Instance:
         with anyio.move_on_after(delay):
             await self._stop.wait()
         if self._stop.is_set() or not self._wanted:
-            reason = self._stop_reason if self._stop.is_set() else "nobody waits for it"
+            reason = self._stop_reason if self._stop.is_set() else "the pause is over"
             self._stop = anyio.Event()
             self._move(reason, _DO.STOP)
             return
@@ -377,24 +384,13 @@ class Instance:
         self._tools.bus.publish(
             InstanceChanged(self.id, self.model_id, old.value, self.state.value, reason, self.generation)
         )
-        for awaited in self._waiting:
-            awaited.look(self.state)
+        self._waiters.look(self.state)
         self._tools.changed(self)
 
     async def next(self, *states: InstanceState) -> InstanceState:
         """Wait until it comes into one of ``states``, not counting the one it is in now; tells which."""
-        return await self._await(Awaited(states))
+        return await self._waiters.wait(states)
 
     async def until(self, *states: InstanceState) -> InstanceState:
         """Wait until it is in one of ``states``, be it only for a moment; tells which."""
-        awaited = Awaited(states)
-        awaited.look(self.state)
-        return await self._await(awaited)
-
-    async def _await(self, awaited: Awaited) -> InstanceState:
-        self._waiting.append(awaited)
-        try:
-            await awaited.event.wait()
-        finally:
-            self._waiting.remove(awaited)
-        return awaited.reached or self.state
+        return await self._waiters.wait(states, self.state)

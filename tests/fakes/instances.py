@@ -75,6 +75,7 @@ class FakeInstance:
         self.can_start = True
         self.draining = False
         self.is_starting = False
+        self.backing_off = False
         self.load_seconds = 1.0
         self.slots = slots
         self.failure: SupervisorError | None = None

@@ -88,3 +88,17 @@ def test_without_a_daemon(tmp_path: Path) -> None:
         assert "operator" in why["reason"]
         assert ask(daemon, "/admin/v1/builds/good/unpin", b"").json["pinned"] is False
         assert served_by(daemon) == "bad"
+
+
+def test_a_clear_is_felt_at_once(tmp_path: Path) -> None:
+    """Regression: the refusal that had been worked out before it was given for some seconds more."""
+    bad = fake_build(tmp_path, "bad", models={"m.gguf": {"die": "load", "signal": "SIGILL"}})
+    models = {"m": {"file": str(tiny_model(tmp_path, "m.gguf"))}}
+    quarantine = {"quarantine": {"idle_check": "0"}}
+    with running_daemon_sync(tmp_path, daemon_config(bad, models=models, supervision=quarantine)) as daemon:
+        for _ in range(2):
+            refused = ask(daemon, CHAT, chat_body("m"))
+            assert (refused.status, refused.error["code"]) == (503, "build_unusable")
+        set_faults(tmp_path / "m.gguf", die=None)
+        assert ask(daemon, "/admin/v1/builds/bad/clear", b"").status == 200
+        assert served_by(daemon) == "bad"

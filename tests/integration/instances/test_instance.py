@@ -16,8 +16,9 @@ import anyio.to_thread
 from engines.contract import EngineAdapter, EngineKind, LaunchPlan
 from engines.llama_cpp.adapter import LlamaCppAdapter
 from supervisor.clock import SystemClock
-from supervisor.errors import InstanceError, PlanError
+from supervisor.errors import AdmissionError, InstanceError, PlanError
 from supervisor.events import EventBus, InstanceChanged, InternalError, LaunchExited, LoadProgress
+from supervisor.instances.exit_report import LaunchEnd
 from supervisor.instances.instance import Instance
 from supervisor.instances.launch import Launch
 from supervisor.instances.lifecycle import InstanceState
@@ -50,6 +51,7 @@ class Stage:
         self.fault: Exception | None = None
         self.n_gpu_layers: int | None = None
         self.flush_fault: Exception | None = None
+        self.end_fault: Exception | None = None
         self.observer: Callable[[], object] = lambda: None
         self.memory_is_back = anyio.Event()
         self.memory_is_back.set()
@@ -64,6 +66,7 @@ class Stage:
             clock=self.clock,
             bus=self.bus,
             changed=self.changed,
+            ended=self.ended,
             log=LogFolder(folder / "logs", self.clock, self.bus, lambda line: line).of("m"),
             flush=self.flush,
             memory_back=self.memory_back,
@@ -73,6 +76,12 @@ class Stage:
     def changed(self, _instance: Instance) -> None:
         """Whoever observes it."""
         self.observer()
+
+    def ended(self, _entry: ModelEntry, _plan: LaunchPlan, _end: LaunchEnd) -> bool:
+        """No other build is there to be tried."""
+        if self.end_fault is not None:
+            raise self.end_fault
+        return False
 
     async def flush(self, launch: Launch) -> None:
         """Note that the engine still answered when it was asked."""
@@ -350,3 +359,28 @@ async def test_secrets_are_cleaned_from_what_is_told_of_an_exit(tmp_path: Path) 
         assert there.instance.last_exit is not None
         assert any("***" in line for line in there.instance.last_exit.log)
         assert not any("listening on" in line for end in there.exits() for line in end.log)
+
+
+async def test_a_start_that_finds_no_room_any_more_rests(tmp_path: Path) -> None:
+    """It is not given up: whoever waits has it admitted anew, as soon as there is room."""
+    async with stage(tmp_path) as there:
+        there.fault = AdmissionError("no_room", "b needs more than is free", admit_anew=True)
+        there.instance.want()
+        await there.until(InstanceState.BACKOFF)
+        await there.until(STOPPED)
+        assert there.instance.failure is None
+        there.fault = None
+        assert there.instance.want()
+        await there.until(READY)
+        assert there.states() == ["starting", "backoff", "stopped", "starting", "ready"]
+
+
+async def test_a_fault_where_an_end_is_told_ends_the_launch_alone(tmp_path: Path) -> None:
+    """Regression: who hears of ended launches could end the instance's task by a fault, and the daemon with it."""
+    async with stage(tmp_path, die="ready", signal="SIGKILL") as there:
+        there.end_fault = LookupError("no such thing")
+        there.instance.want()
+        await there.until(FAILED)
+        assert there.instance.failure is not None
+        assert "internal error" in there.instance.failure.message
+        assert any(isinstance(record.event, InternalError) for record in there.bus.since(0))

@@ -333,3 +333,36 @@ def test_many_models_that_need_room_do_not_hold_up_one_that_fits() -> None:
     decision = admit(world(tickets, *views, a=60))
     assert started(decision) == ["z"]
     assert len(decision.waits) == 9
+
+
+def loading(model: str) -> tuple[ModelView, Entry]:
+    """A model that loads in the device, nothing else being known of it, and its entry."""
+    view = ModelView(model, f"{model}-1", Phase.STARTING)
+    return view, Entry(f"{model}-1", model, {GPU: Claim(1)}, serial=frozenset({GPU}))
+
+
+def test_a_load_is_known_by_its_entry() -> None:
+    """Regression: a reload forgot what a starting model's launch would take, and with it that it loads in a device."""
+    on_gpu = Prospect({GPU: Claim(1)}, serial_pools=frozenset({GPU}))
+    view, entry = loading("a")
+    picture = world([ticket(1, "m")], view, resting("m", prospect=on_gpu))
+    decision = admit(replace(picture, ledger=replace(picture.ledger, entries={entry.instance: entry})))
+    assert (started(decision), "one at a time" in why(decision)) == ([], True)
+
+
+def test_a_pause_after_a_failure_holds_up_nobody_else() -> None:
+    """Regression: who waited for a failed model kept its place in the device for the whole pause before its restart."""
+    on_gpu = Prospect({GPU: Claim(1)}, serial_pools=frozenset({GPU}))
+    resting_a = resting("a", prospect=on_gpu, backing_off=True, failure=BROKEN)
+    decision = admit(world([ticket(1, "a"), ticket(2, "m")], resting_a, resting("m", prospect=on_gpu)))
+    assert (started(decision), "after a pause" in why(decision)) == (["m"], True)
+
+
+def test_far_behind_it_is_only_glanced_at() -> None:
+    """The first that need room are thought through; who comes after them hears so, and starts if it fits as it is."""
+    views = [ready("old", idle=None), *(resting(f"m{n}", 60) for n in range(5)), resting("small", 3)]
+    tickets = [ticket(n, f"m{n}") for n in range(5)] + [ticket(9, "small")]
+    decision = admit(world(tickets, *views, old=95))
+    said = {wait.ticket.model_id: wait.why for wait in decision.waits}
+    assert started(decision) == ["small"]
+    assert ["others come before it" in said[f"m{n}"] for n in range(5)] == [False, False, True, True, True]

@@ -14,7 +14,7 @@ from supervisor.broker.broker import Broker
 from supervisor.broker.lease import Lease, LeaseRequest
 from supervisor.broker.tickets import QueueLimits
 from supervisor.errors import AdmissionError, InstanceError, PlanError, SupervisorError
-from supervisor.events import EventBus
+from supervisor.events import EventBus, InternalError
 from supervisor.memory_events import Evicted, OverCommitted, RequestWaits
 from tests.fakes.clock import HandClock
 from tests.fakes.instances import FakeFleet, FakeInstance, FakePlanner, model_entry
@@ -362,3 +362,62 @@ async def test_a_load_by_hand_of_what_is_ready_has_its_idle_time_counted_from_th
         machine.clock.advance(50)
         await machine.broker.load(model_entry("a"))
         assert machine.broker.books["a"].idle_since == machine.clock.monotonic()
+
+
+async def test_a_fall_back_that_needs_more_is_admitted_anew() -> None:
+    """The next build's plan does not fit beside the others: it is not refused for that, an idle engine goes for it."""
+    async with Machine(a=60, b=40).running() as machine:
+        await machine.make_resident("a")
+        machine.clock.advance(6)
+        async with machine.asking("b"):
+            assert (machine.instance("b").wanted, machine.instance("a").stopped) == (1, [])
+            b = machine.instance("b")
+            await machine.broker.plan_for(model_entry("b"))
+            b.is_starting = True
+            machine.planner.sizes["b"] = 70
+            with pytest.raises(AdmissionError) as caught:
+                await machine.broker.plan_for(model_entry("b"))
+            assert caught.value.facts["admit_anew"]
+            b.is_starting, b.backing_off, b.wanted = False, True, 0
+            await machine.becomes("b", ready=False)
+            assert machine.outcomes.get("b") is None
+            assert machine.reserved() == 60
+            b.backing_off = False
+            await machine.becomes("b", ready=False)
+            assert len(machine.instance("a").stopped) == 1
+            await machine.becomes("a", ready=False)
+            assert (b.wanted, machine.reserved()) == (1, 70)
+            await machine.becomes("b", ready=True)
+            assert isinstance(machine.outcomes["b"], Lease)
+
+
+async def test_a_refusal_is_worked_out_anew_when_builds_have_changed() -> None:
+    """Regression: what had been cleared or pinned by an operator was felt only when the old refusal had grown old."""
+    async with Machine(a=60).running() as machine:
+        machine.planner.error = PlanError("build_unusable", "set aside")
+        async with machine.asking("a"):
+            assert isinstance(machine.outcomes["a"], PlanError)
+        machine.planner.error = None
+        async with machine.asking("a"):
+            assert isinstance(machine.outcomes["a"], PlanError)
+        machine.broker.rethink()
+        async with machine.asking("a"):
+            assert machine.instance("a").wanted == 1
+
+
+async def test_a_fault_in_a_decision_ends_nothing_else() -> None:
+    """It is told, whoever told of the change goes on, and the next change is decided on."""
+    async with Machine(a=60, b=60).running() as machine:
+        start = machine.instance("a").want
+        machine.instance("a").want = _broken  # type: ignore[method-assign]  # a fault of our own
+        async with machine.asking("a"):
+            assert machine.outcomes == {}
+        machine.instance("a").want = start  # type: ignore[method-assign]  # as it was
+        told = [record.event for record in machine.bus.since(0) if isinstance(record.event, InternalError)]
+        assert [(event.where, "no such thing" in event.error) for event in told] == [("admission", True)]
+        await machine.becomes("a", ready=False)
+        await machine.make_resident("b")
+
+
+def _broken() -> bool:
+    raise LookupError("no such thing")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.events import DaemonStopping, EventBus, LaunchReady, Record
+from supervisor.events import DaemonStopping, EventBus, InternalError, LaunchReady, Record
 from tests.fakes.clock import HandClock
 
 
@@ -33,3 +33,20 @@ def test_late_readers_get_what_is_kept() -> None:
         bus.publish(DaemonStopping(reason, 0))
     assert [record.number for record in bus.since(0)] == [3, 4, 5]
     assert [record.number for record in bus.since(4)] == [5]
+
+
+def test_a_fault_of_a_listener_is_told_and_ends_nothing() -> None:
+    """The others hear all the same, whoever publishes goes on, and one that always fails is told of once an event."""
+    bus = EventBus(HandClock())
+    heard: list[str] = []
+
+    def faulty(_record: Record) -> None:
+        raise LookupError("no such thing")
+
+    bus.listen(faulty)
+    bus.listen(lambda record: heard.append(record.event.name()))
+    bus.publish(DaemonStopping("a", 1))
+    assert sorted(heard) == ["daemon_stopping", "internal_error"]
+    [error] = [record.event for record in bus.since(0) if isinstance(record.event, InternalError)]
+    assert (error.where, "no such thing" in error.error) == ("listener of daemon_stopping", True)
+    assert "LookupError" in error.traceback
