@@ -84,6 +84,13 @@ FAMILIES: tuple[Family, ...] = (
     Family("leases", "counter", _MODEL, "Requests that got a slot.", "request_leased"),
     Family("denials", "counter", ("model", "code"), "Requests refused, by the error's code.", "request_denied"),
     Family("stuck_slots", "counter", _MODEL, "Slots not idle in time after their client left.", "slot_stuck"),
+    Family(
+        "sessions",
+        "counter",
+        ("model", "outcome"),
+        "How requests found their conversation: hit (in a slot), restored (from disk), prefix (a part), or cold.",
+        "session_served",
+    ),
     Family("build_strikes", "counter", ("build",), "Exits that blame a build.", "plan_made, launch_exited"),
     Family("events", "counter", ("event",), "Events by name.", "all"),
     Family(

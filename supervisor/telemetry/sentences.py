@@ -52,6 +52,13 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "request_denied": "A request of {caller} for {model} was refused ({code}): {why}",
         "request_finished": "{method} {path} of {caller} ended with {status} ({outcome}) after {seconds}.",
         "response_not_stored": "A response was given and could not be kept, nothing can go on from it: {reason}",
+        "session_saved": "A conversation of {tokens} tokens with {model} was saved ({why}), {bytes} in {seconds}.",
+        "session_restored": "A conversation of {tokens} tokens with {model} was restored in {seconds}.",
+        "session_not_saved": "A conversation of {tokens} tokens with {model} was not saved: {reason}",
+        "session_not_restored": "A saved conversation with {model} was of no use, and is computed anew: {reason}",
+        "sessions_not_kept": "Conversations with {model} are not kept from now on: {reason}",
+        "session_files_dropped": "{files} files of conversations went, {bytes}: {reason}",
+        "session_folder_unusable": "No conversation can be kept in {path}: {reason}",
         "request_unreadable": "{caller} sent what can't be read: {reason}",
         "slot_stuck": "A slot of {model} was not seen idle {waited_seconds} after its client left.",
         "internal_error": "A fault of our own in {where}: {error}",
@@ -123,7 +130,7 @@ def _word(name: str, value: Any) -> str:
         return _UNKNOWN.get(name, "unknown")
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "nothing"
-    if name.endswith("_bytes"):
+    if name == "bytes" or name.endswith("_bytes"):
         return format_size(value)
     if name == "seconds" or name.endswith("_seconds"):
         return format_duration(value)

@@ -34,6 +34,7 @@ _POOLS = 32
 _OUTCOMES = frozenset({"ok", "error", "client_left", "upstream_died"})
 _STATUSES = range(100, 600)
 _STATES = ("stopped", "starting", "ready", "unresponsive", "stopping", "backoff", "failed")
+_SESSIONS = frozenset({"hit", "restored", "prefix", "cold"})
 HEALTHS = ("usable", "suspect", "quarantined", "probation")
 
 
@@ -70,8 +71,11 @@ class Tally:
             RequestFinished: self._request_finished,
             SlotStuck: self._slot_stuck,
         }
-        # By name: builds' own events are of a room that this one knows nothing of.
-        self._named: dict[str, Callable[[Any], None]] = {"build_health_changed": self._build_health_changed}
+        # By name: these are of rooms that this one knows nothing of.
+        self._named: dict[str, Callable[[Any], None]] = {
+            "build_health_changed": self._build_health_changed,
+            "session_served": self._session_served,
+        }
         self._at = 0.0
 
     def count(self, record: Record) -> None:
@@ -180,6 +184,10 @@ class Tally:
                 self.counts.add(name, model, by=tokens)
         if event.token_seconds is not None:
             self.counts.observe("token_seconds", model, seconds=event.token_seconds, times=event.generated_tokens or 1)
+
+    def _session_served(self, event: Any) -> None:
+        outcome = event.outcome if event.outcome in _SESSIONS else OTHER
+        self.counts.add("sessions", self._models.learn(event.model), outcome)
 
     def _slot_stuck(self, event: SlotStuck) -> None:
         self.counts.add("stuck_slots", self._models.learn(event.model))

@@ -26,6 +26,7 @@ from supervisor.events import (
     SlotStuck,
 )
 from supervisor.memory_events import Evicted
+from supervisor.sessions.events import SessionServed
 from supervisor.telemetry.metrics import Metrics, Vitals
 from supervisor.telemetry.pulse import CpuFigures, PoolFigures, Work
 from tests.fakes.clock import HandClock
@@ -260,3 +261,11 @@ async def test_what_no_event_says_is_read_at_the_scrape() -> None:
 
 async def _texts() -> list[tuple[str, str]]:
     return [("m", "llamacpp:x 3\n")]
+
+
+async def test_sessions_are_counted_by_how_they_were_found() -> None:
+    """A hit saves the whole prompt's time; a new kind of outcome makes no new series."""
+    served = [SessionServed("r", "m", "i", 0, outcome, 5, 9) for outcome in ("hit", "hit", "cold", "brand-new")]
+    series = await _scrape(*served)
+    assert _value(series, "sessions_total", model="m", outcome="hit") == 2
+    assert _value(series, "sessions_total", model="m", outcome="other") == 1

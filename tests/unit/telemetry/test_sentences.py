@@ -1,30 +1,14 @@
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from string import Formatter
 
 import pytest
 
-import supervisor
 from supervisor.event_bus import Event
 from supervisor.events import LaunchStarted, PlanMade, RequestFinished
 from supervisor.memory_events import Evicted, OverCommitted
 from supervisor.telemetry.sentences import SENTENCES, news, sentence
-
-
-def every_event() -> list[type[Event]]:
-    """All kinds of events that there are, wherever their room is."""
-    for module in pkgutil.walk_packages(supervisor.__path__, "supervisor."):
-        if "event" in module.name.rpartition(".")[2] or "log_" in module.name:
-            importlib.import_module(module.name)
-    return sorted(
-        (kind for kind in _below(Event) if kind.__module__.startswith("supervisor.")), key=lambda k: k.__name__
-    )
-
-
-def _below(kind: type[Event]) -> list[type[Event]]:
-    return [kind for one in kind.__subclasses__() for kind in (one, *_below(one))]
+from tests.support.events import every_event
 
 
 @pytest.mark.parametrize("kind", every_event(), ids=lambda kind: kind.__name__)
