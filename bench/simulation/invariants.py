@@ -133,14 +133,16 @@ class Invariants:
     def _look(self) -> None:
         now, ledger = self._world.now(), self._broker.memory.ledger
         waiting = set()
-        for row in self._broker.queue_view():
-            waiting.add(row["model"])
-            must(row["request_id"] in self.alive, f"3: {row['request_id']} has left and is queued")
-            by_hand = row["request_id"].startswith("load ")  # these have no bound
-            must(
-                by_hand or row["waited_seconds"] <= self.max_wait + _MOMENT,
-                f"5: {row['request_id']} waits for too long",
-            )
+        longest = now - self.max_wait - _MOMENT
+        for book in self._broker.books.values():
+            for waiter in book.queue:
+                ticket = waiter.ticket
+                waiting.add(ticket.model_id)
+                if ticket.request_id not in self.alive:
+                    raise BrokenInvariantError(f"3: {ticket.request_id} has left and is queued")
+                # A load by hand has no bound.
+                if ticket.since < longest and not ticket.slotless:
+                    raise BrokenInvariantError(f"5: {ticket.request_id} waits for too long")
         for instance in self._fleet.instances.values():
             self._look_at(instance, instance.model_id in waiting, ledger.entries.get(instance.id))
         self._waited_for = waiting

@@ -138,6 +138,14 @@ class Book:
         """Nobody uses it and nobody waits for it."""
         return not self.queue and not self.leases
 
+    def holds(self, ledger: Ledger) -> bool:
+        """Whether it has a process, or memory, or what is left of either."""
+        return not self.instance.at_rest or self.instance.id in ledger.entries
+
+    def waiter_of(self, ticket: Ticket) -> Waiter:
+        """Whose ticket it is; most decisions are about the first."""
+        return next(waiter for waiter in self.queue if waiter.ticket.number == ticket.number)
+
     def stop_if_nobody_waits(self) -> None:
         """The last one who waited for a load has left: the memory is for others, unless it is loaded by hand."""
         if not self.queue and self.starting and not self.loaded_by_hand:

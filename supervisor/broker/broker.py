@@ -267,24 +267,27 @@ class Broker:
     def world(self) -> World:
         """What is decided on, as it is now."""
         now, ledger = self._clock.monotonic(), self.memory.ledger
+        # A model that nobody waits for and that holds nothing has no part in any decision.
+        concerned = {name: book for name, book in self._books.items() if book.queue or book.holds(ledger)}
         return World(
             now=now,
-            queues={name: [waiter.ticket for waiter in book.queue] for name, book in self._books.items()},
-            models={name: book.view(ledger, now) for name, book in self._books.items()},
+            queues={name: [waiter.ticket for waiter in book.queue] for name, book in concerned.items()},
+            models={name: book.view(ledger, now) for name, book in concerned.items()},
             ledger=ledger,
             fair=self._accounts.state,
             policy=self._policy,
         )
 
     def _apply(self, decision: Decision) -> None:
-        waiters = {waiter.ticket: (waiter, book) for book in self._books.values() for waiter in book.queue}
         for ticket, denial in decision.denials:
-            waiter, book = waiters[ticket]
+            book = self._books[ticket.model_id]
+            waiter = book.waiter_of(ticket)
             book.queue.remove(waiter)
             cause = book.thought.cause if book.thought is not None and book.instance.can_start else None
             self._refusing.refuse(waiter, denial, cause or book.instance.failure)
         for grant in decision.grants:
-            waiter, book = waiters[grant.ticket]
+            book = self._books[grant.ticket.model_id]
+            waiter = book.waiter_of(grant.ticket)
             book.queue.remove(waiter)
             self._grant(grant, waiter, book)
         for eviction in decision.evictions:
@@ -294,7 +297,7 @@ class Broker:
         for model in decision.think:
             self._starting.begin(self._books[model], self._tasks, self.pump)
         for wait in decision.waits:
-            waiter, _ = waiters[wait.ticket]
+            waiter = self._books[wait.ticket.model_id].waiter_of(wait.ticket)
             if waiter.why != wait.why:
                 waiter.why = wait.why
                 self._bus.publish(RequestWaits(wait.ticket.request_id, wait.ticket.model_id, wait.why))
