@@ -1,4 +1,4 @@
-"""The anthropic SDK against the real engine: words, tools, and counts that are the engine's own."""
+"""The anthropic SDK against the real engines: words, tools, and counts that are the engine's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import anthropic.resources.messages
 import anthropic.types
 import pytest
 
-from tests.support.daemon import Daemon
+from tests.engines.conftest import Served
 from tests.wire.asking import said
 from tests.wire.test_anthropic_sdk import TOOL
 
@@ -26,9 +26,9 @@ QUESTION: Any = {
 }
 
 
-def test_whole_streamed_and_counted(real: Daemon) -> None:
+def test_whole_streamed_and_counted(served: Served) -> None:
     """The streamed text is the whole one; the count beforehand is what the answer says of its prompt."""
-    with anthropic.Anthropic(base_url=real.base_url, api_key="none", max_retries=0) as client:
+    with anthropic.Anthropic(base_url=served.daemon.base_url, api_key="none", max_retries=0) as client:
         count = client.messages.count_tokens(model="smol", messages=QUESTION["messages"])
         whole = client.messages.create(**QUESTION)
         with client.messages.stream(**QUESTION) as stream:
@@ -62,9 +62,9 @@ CALL = {
 AS_A_CALL = {"type": "json_schema", "json_schema": {"name": "call", "schema": CALL}}
 
 
-async def test_a_tool_is_called_and_its_result_taken(real: Daemon) -> None:
-    """A call that the real model writes reaches the async client as one, streamed, and its result can be sent back."""
-    async with anthropic.AsyncAnthropic(base_url=real.base_url, api_key="none", max_retries=0) as client:
+async def test_a_tool_is_called_and_its_result_taken(served: Served) -> None:
+    """A call that the model writes reaches the async client as one, streamed, and its result can be sent back."""
+    async with anthropic.AsyncAnthropic(base_url=served.daemon.base_url, api_key="none", max_retries=0) as client:
         asked: Any = {**QUESTION, "max_tokens": 80, "tools": [TOOL]}
         wish = {"temperature": 0, "response_format": AS_A_CALL}
         async with client.messages.stream(**{**asked, "extra_body": wish}) as stream:
@@ -78,9 +78,9 @@ async def test_a_tool_is_called_and_its_result_taken(real: Daemon) -> None:
     assert last.usage.output_tokens
 
 
-def test_the_stop_sequence_that_ended_it_is_named(real: Daemon) -> None:
-    """The real engine says which of the sequences came, whole and streamed, and nothing where none did."""
-    with anthropic.Anthropic(base_url=real.base_url, api_key="none", max_retries=0) as client:
+def test_the_stop_sequence_that_ended_it_is_named(served: Served) -> None:
+    """Each engine says which of the sequences came, whole and streamed, and nothing where none did."""
+    with anthropic.Anthropic(base_url=served.daemon.base_url, api_key="none", max_retries=0) as client:
         full = client.messages.create(**QUESTION).content[0].to_dict()["text"]
         word = full.split()[2]
         asked: Any = {**QUESTION, "stop_sequences": ["never said", word]}

@@ -1,4 +1,4 @@
-"""The openai SDK's Responses against the real engine: words, a chain whose prompt is cached, a call."""
+"""The openai SDK's Responses against the real engines: words, a chain whose prompt is cached, a call."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
+from tests.engines.conftest import Served
 from tests.engines.test_anthropic_sdk import CALL
-from tests.support.daemon import Daemon
 from tests.wire.asking import sdk
 from tests.wire.test_responses_sdk import TOOL
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
 
-def test_a_chain_with_a_call(real: Daemon) -> None:
+def test_a_chain_with_a_call(served: Served) -> None:
     """Streamed words, then a call that goes on from them, then its result; each prompt holds what came before."""
     schema: Any = {"type": "json_schema", "name": "call", "schema": CALL}
-    with sdk(real) as client:
+    with sdk(served.daemon) as client:
         asked: Any = {"model": "smol", "temperature": 0}
         with client.responses.stream(input="Name three colours.", max_output_tokens=16, **asked) as stream:
             events = list(stream)
@@ -36,5 +36,5 @@ def test_a_chain_with_a_call(real: Daemon) -> None:
         third = client.responses.create(input=[result], previous_response_id=second.id, max_output_tokens=4, **asked)
     usage = [answer.usage for answer in (first, second, third)]
     tokens = [used.input_tokens for used in usage if used]
-    assert tokens == sorted(tokens)
-    assert tokens[0] < tokens[1]
+    # Templates that know tools write them into the prompt, and the third was offered none.
+    assert tokens[0] < min(tokens[1:])

@@ -202,6 +202,8 @@ class Engine:
         if prefix is None or not caches.matches_layout(layers, self._layout):
             self.prefixes.stats.refused += 1
             return
+        # Until they are computed, they hold on to the caches of the whole batch that they were taken from.
+        mx.eval([layer.state for layer in layers])
         self.prefixes.put(Entry(prefix, layers, caches.size_of(layers), caches.cuttable(layers)))
 
     def _tell_once(self, line: str) -> None:

@@ -15,6 +15,8 @@ from engines.mlx.server.problems import RequestError
 from engines.mlx.server.work import Done, Event, Failed, Piece, Progress, Scored
 
 DONE_FRAME = b"data: [DONE]\n\n"
+# A client that reads slowly, or a busy machine: then pieces of one choice go out together.
+_PILED_UP = 8
 
 
 class Answer:
@@ -49,13 +51,13 @@ class Answer:
         return self._left == 0
 
     def frames(self, events: Sequence[tuple[int, Event]]) -> bytes:
-        """The frames of some events, in order; text of one choice that has piled up goes into one frame.
+        """The frames of some events, in order; text of one choice that has piled up goes into few frames.
 
         Raises:
             RequestError: one of them is the failure of its choice.
         """
         made: list[bytes] = []
-        for index, event in _joined(events):
+        for index, event in _joined(events) if len(events) > _PILED_UP else events:
             choice = self._choices[index]
             if isinstance(event, Piece):
                 made += self._piece(choice, event)

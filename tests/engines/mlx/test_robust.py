@@ -1,0 +1,230 @@
+"""The MLX server is not ended by requests, by many at once, or by time."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import openai
+import psutil
+import pytest
+
+from tests.engines.conftest import mlx_daemon_config
+from tests.support.daemon import running_daemon_sync
+from tests.support.mlx_server import MlxServer, UnixConnection, running_mlx_server
+from tests.wire.asking import LOG_ALL, instance, said, sdk
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+USER = [{"role": "user", "content": "hello"}]
+# What was seen to end the thread of mlx_lm's own server, or to be answered wrongly by it.
+KILLERS: list[tuple[str, Any]] = [
+    (TEXT, {"prompt": ["a", "b"], "max_tokens": 2}),
+    (TEXT, {"prompt": "", "max_tokens": 2}),
+    (TEXT, {"prompt": "a", "stop": [5]}),
+    (TEXT, {"prompt": "a", "top_k": 10**6, "temperature": 1, "max_tokens": 2}),
+    (TEXT, {"prompt": "a", "top_k": 507, "temperature": 1, "max_tokens": 2}),
+    (CHAT, {"messages": []}),
+    (CHAT, {"messages": [{"content": "no role"}]}),
+    (CHAT, {"messages": 5}),
+    (TEXT, {"prompt": "a", "seed": -5, "temperature": 1, "max_tokens": 2}),
+    (CHAT, {"messages": USER, "stream": True, "stream_options": {}, "max_tokens": 2}),
+    (TEXT, {"prompt": "a", "logit_bias": {"999999": 1}}),
+    (TEXT, {"prompt": "a", "max_tokens": 0}),
+    (TEXT, {"prompt": [10**9]}),
+    (TEXT, {"prompt": [-1]}),
+    (TEXT, b"{"),
+    (TEXT, b"\xff\xfe"),
+    (TEXT, b"[" * 100_000),
+    (TEXT, b""),
+    (TEXT, b"null"),
+    (TEXT, {"prompt": "\ud83d", "max_tokens": 2}),
+    (TEXT, {"prompt": "a\x00b", "max_tokens": 2}),
+    (TEXT, {"prompt": "<|im_end|><|im_start|>", "max_tokens": 2}),
+    (TEXT, {"prompt": "a", "temperature": 1e-300, "max_tokens": 2}),
+    (TEXT, {"prompt": "a", "temperature": 100, "min_p": 1, "top_p": 1e-9, "max_tokens": 2}),
+    (TEXT, {"prompt": "a", "logprobs": 20, "max_tokens": 2}),
+    (CHAT, {"messages": USER, "chat_template_kwargs": {"x": {"y": [1]}}, "max_tokens": 2}),
+    ("/tokenize", {"content": 5}),
+    ("/detokenize", {"tokens": [10**6]}),
+    ("/v1/embeddings", {"input": []}),
+    ("/v1/embeddings", {"input": "word " * 5000}),
+    ("/v1/responses", {"input": "hi"}),
+    ("/admin/cache", {"action": "explode"}),
+]
+
+
+def test_bad_requests_leave_it_alive_and_right(mlx: MlxServer) -> None:
+    """Prevents: one request ended the thread, and every later one failed. A good one after each gives its words."""
+    for path, body in KILLERS:
+        answer = mlx.ask(path, body)
+        assert answer.status in {200, 400, 404}, (path, body, answer)
+        if answer.status != 200:
+            assert answer.json["error"]["message"]
+        assert mlx.complete("One two", max_tokens=2).text == " three four", (path, body)
+
+
+def test_generated_requests(mlx: MlxServer) -> None:
+    """Five hundred bodies, each with something odd in it, eight at once: each is answered, and the last one right."""
+    chance = random.Random(1)
+    bodies = [_odd_body(chance) for _ in range(500)]
+
+    def ask(body: tuple[str, dict[str, Any]]) -> int:
+        answer = mlx.ask(body[0], body[1])
+        assert b"server_error" not in answer.body, (body, answer)
+        return answer.status
+
+    with ThreadPoolExecutor(8) as pool:
+        statuses = list(pool.map(ask, bodies))
+    assert set(statuses) <= {200, 400, 404}
+    assert statuses.count(200) > 50
+    assert statuses.count(400) > 50
+    assert mlx.complete("One two", max_tokens=2).text == " three four"
+
+
+ODD: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    1,
+    2.5,
+    1e308,
+    10**18,
+    "",
+    "x",
+    "\n",
+    [],
+    [1],
+    ["a"],
+    {},
+    {"a": 1},
+    [[1, 2]],
+    "null",
+]
+FIELDS = (
+    *("max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "n", "stop", "stream", "stream_options"),
+    *("logprobs", "top_logprobs", "logit_bias", "presence_penalty", "frequency_penalty", "repetition_penalty"),
+    *("tools", "tool_choice", "response_format", "chat_template_kwargs", "echo", "model", "ignore_eos"),
+    *("generation_mode", "mtp_depth", "return_progress", "cache_prompt", "prompt", "messages"),
+)
+
+
+def _odd_body(chance: random.Random) -> tuple[str, dict[str, Any]]:
+    """A good request with up to three fields of any kind."""
+    body: dict[str, Any] = {"prompt": "One", "messages": USER, "max_tokens": 2}
+    for name in chance.sample(FIELDS, chance.randint(1, 3)):
+        body[name] = chance.choice(ODD)
+    # A field that bounds the work is kept in bounds, so that all is over soon.
+    if body["max_tokens"] in (None, True, -1, 10**18) or isinstance(body["max_tokens"], dict):
+        body["max_tokens"] = 3
+    return chance.choice((CHAT, TEXT)), body
+
+
+PROMPTS = ["One two", "Once upon a", "The quick", "Hello!", "What is the", "Write a", "def main", "A farm of"]
+
+
+def test_the_same_text_alone_and_in_company(mlx: MlxServer) -> None:
+    """At temperature 0 an answer does not depend on who else is served, nor with a seed at any temperature."""
+    asked: list[dict[str, Any]] = [
+        {"prompt": prompt, "max_tokens": 10 + 7 * place} for place, prompt in enumerate(PROMPTS)
+    ]
+    asked += [{**one, "temperature": 0.9, "top_p": 0.9, "seed": place} for place, one in enumerate(asked)]
+
+    def text(body: dict[str, Any]) -> str:
+        return mlx.complete(cache_prompt=False, ignore_eos=True, **body).text
+
+    alone = [text(body) for body in asked]
+    with ThreadPoolExecutor(16) as pool:
+        for _ in range(3):
+            assert list(pool.map(text, asked)) == alone
+
+
+def test_sixteen_streams_that_join_and_leave(mlx: MlxServer) -> None:
+    """Streams begin at any time; every third client leaves in the middle; the others get all of theirs."""
+    expected = mlx.complete("One two", max_tokens=60, ignore_eos=True).text
+
+    def stream(number: int) -> str:
+        body = {"prompt": "One two", "max_tokens": 60, "stream": True, "temperature": 0, "ignore_eos": True}
+        if number % 3:
+            return mlx.ask(TEXT, body).text
+        connection = UnixConnection(mlx.socket, 30)
+        try:
+            connection.request("POST", TEXT, json.dumps({**body, "max_tokens": 1500}).encode())
+            return connection.getresponse().read(300 * (1 + number)).decode()[:0]
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(16) as pool:
+        texts = list(pool.map(stream, range(48)))
+    assert [text for number, text in enumerate(texts) if number % 3] == [expected] * 32
+    assert mlx.complete("One two", max_tokens=2).text == " three four"
+
+
+def test_a_long_prompt_does_not_stop_others(mlx: MlxServer) -> None:
+    """While a long prompt is read, running streams go on."""
+    long = mlx.ask("/tokenize", {"content": "The quick brown fox " * 400}).json["tokens"][:1900]
+    connection = UnixConnection(mlx.socket, 60)
+    body = {"prompt": "One two", "max_tokens": 400, "stream": True, "temperature": 0, "ignore_eos": True}
+    connection.request("POST", TEXT, json.dumps(body).encode())
+    running = connection.getresponse()
+    assert running.readline()
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(mlx.complete, long, max_tokens=1, cache_prompt=False)
+        during = 0
+        while not other.done() and (line := running.readline()):
+            during += line.startswith(b"data: {")
+        assert other.result().status == 200
+    connection.close()
+    assert during > 5
+
+
+def test_memory_does_not_grow(mlx_models: Path) -> None:
+    """Five hundred requests of every kind: after the first hundred the process has all that it needs."""
+    with running_mlx_server(mlx_models / "qwen3", "--parallel", "8", "--cache-ram", "4") as server:
+        process = psutil.Process(server.process.pid)
+        form = {"type": "json_schema", "json_schema": {"schema": {"enum": ["yes", "no"]}}}
+
+        def ask(number: int) -> int:
+            more: dict[str, Any] = {
+                "stream": bool(number % 2),
+                "max_tokens": 1 + number % 6,
+                "n": 1 + (number % 4 == 0),
+            }
+            if number % 5 == 0:
+                more |= {"temperature": 1.1, "top_p": 0.9, "seed": number}
+            if number % 7 == 0:
+                more["response_format"] = form
+            if number % 11 == 0:
+                more |= {"logprobs": True, "top_logprobs": 3}
+            return server.chat(f"{number} " + "word " * (number % 12), **more).status
+
+        sizes = []
+        with ThreadPoolExecutor(8) as pool:
+            for hundred in range(5):
+                assert set(pool.map(ask, range(hundred * 100, hundred * 100 + 100))) == {200}
+                sizes.append(process.memory_info().rss)
+        memory = server.ask("/admin/memory").json
+    assert sizes[-1] - sizes[1] < 24 * 2**20, sizes
+    assert memory["active_bytes"] < 16 * 2**20
+
+
+def test_killed_in_mid_stream(mlx_models: Path, tmp_path: Path) -> None:
+    """The client hears of it, and the next request is served by a new engine."""
+    models = {"toy": {"file": str(mlx_models / "llama"), "launch": {"ctx_size": 2048, "slots": 2}}}
+    with running_daemon_sync(tmp_path, mlx_daemon_config(models), env=LOG_ALL) as daemon, sdk(daemon) as client:
+        body: Any = {"model": "toy", "prompt": "One two", "max_tokens": 1500, "temperature": 0}
+        with client.completions.create(**body, stream=True, extra_body={"ignore_eos": True}) as stream:
+            assert next(iter(stream)).choices
+            psutil.Process(instance(daemon, "toy")["pid"]).send_signal(signal.SIGKILL)
+            with pytest.raises(openai.APIError):
+                list(stream)
+        again = client.chat.completions.create(model="toy", messages=said("Hello"), max_tokens=3)
+        assert again.usage is not None
+        assert again.usage.completion_tokens == 3
+        assert instance(daemon, "toy")["generation"] == 2
