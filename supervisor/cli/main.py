@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 import supervisor
+from supervisor.cli.cache import cache_clear, cache_list
 from supervisor.errors import ConfigError, SupervisorError
 
 if TYPE_CHECKING:
@@ -91,6 +92,10 @@ def build_app() -> typer.Typer:
     builds.command("inspect")(builds_inspect)
     builds.command("clear")(builds_clear)
     builds.command("pin")(builds_pin)
+    cache = typer.Typer(name="cache", help="Conversations that are kept on disk.", **plain)
+    cache.command("list")(cache_list)
+    cache.command("clear")(cache_clear)
+    app.add_typer(cache)
     app.add_typer(models)
     app.add_typer(builds)
     return app

@@ -11,6 +11,7 @@ import anyio
 import anyio.to_thread
 
 from supervisor.app import Knowledge
+from supervisor.app.conversations import conversation_keeper
 from supervisor.cli.probe import ProbedDevice, devices_of
 from supervisor.cli.serve import load
 from supervisor.clock import SystemClock
@@ -18,6 +19,7 @@ from supervisor.config.schema import Config
 from supervisor.events import EventBus
 from supervisor.gateway.build_control import BuildControl
 from supervisor.gateway.status_document import model_row, plan_document
+from supervisor.sessions.keeper import Keeper
 from supervisor.storage import StateLock
 
 Rows = list[dict[str, Any]]
@@ -59,6 +61,36 @@ def change_build(config: Path | None, name: str, change: BuildChange) -> Callabl
         return [row]
 
     return lambda: _locked(load(config, os.environ).config, act)[0]
+
+
+def kept_rows(config: Path | None) -> Callable[[], dict[str, Any]]:
+    """The answer of ``GET /admin/v1/cache``, from the folder."""
+
+    async def read(keeper: Keeper) -> Rows:
+        return keeper.rows()
+
+    return lambda: {"files": _with_keeper(config, read)}
+
+
+def clear_kept(config: Path | None, model: str | None) -> Callable[[], dict[str, Any]]:
+    """The answer of ``POST /admin/v1/cache/clear``, from the folder, which no daemon uses meanwhile."""
+
+    async def act(keeper: Keeper) -> Rows:
+        files, size = await keeper.clear(model)
+        return [{"files": files, "bytes": size}]
+
+    return lambda: _with_keeper(config, act)[0]
+
+
+def _with_keeper(path: Path | None, act: Callable[[Keeper], Awaitable[Rows]]) -> Rows:
+    config = load(path, os.environ).config
+
+    async def inside(_: Knowledge) -> Rows:
+        keeper = conversation_keeper(lambda: config, SystemClock(), EventBus(SystemClock()))
+        await keeper.store.load()
+        return await act(keeper)
+
+    return _locked(config, inside)
 
 
 def ask_devices(config: Config, env: Mapping[str, str]) -> tuple[ProbedDevice, ...]:

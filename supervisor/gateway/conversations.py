@@ -51,6 +51,14 @@ class Conversations(Protocol):
         """The engine was told something by hand."""
         ...
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Each file, the one used last first."""
+        ...
+
+    async def clear(self, model: str | None) -> tuple[int, int]:
+        """Remove the files of a model, or all; how many, and their bytes."""
+        ...
+
 
 class NoConversations:
     """Keeps none: engines choose slots themselves."""
@@ -69,6 +77,14 @@ class NoConversations:
 
     def unsure(self, _launch: Any) -> None:
         """Nothing to be unsure of."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """None."""
+        return []
+
+    async def clear(self, _model: str | None) -> tuple[int, int]:
+        """Nothing to remove."""
+        return 0, 0
 
 
 def session_name(headers: Mapping[str, str], body: Mapping[str, Any]) -> str | None:

@@ -21,9 +21,10 @@ from supervisor.gateway.afterwards import Afterwards
 from supervisor.gateway.anthropic_api import AnthropicApi
 from supervisor.gateway.asking import Asking
 from supervisor.gateway.builds_api import BuildsApi
+from supervisor.gateway.cache_api import CacheApi
 from supervisor.gateway.chat_forms import Chats
 from supervisor.gateway.conversation import Conversation
-from supervisor.gateway.conversations import Conversations
+from supervisor.gateway.conversations import Conversations, NoConversations
 from supervisor.gateway.front_door import front_door
 from supervisor.gateway.gate import Gate
 from supervisor.gateway.health_api import HealthApi
@@ -87,6 +88,7 @@ def build_app(
             *UpstreamApi(ports.router, ports.leases, ports.crashes, gate, settings, conversations).routes(),
             *AdminApi(ports.status, ports.events, ports.control, ports.reload, ports.plan, gate).routes(),
             *BuildsApi(ports.builds).routes(),
+            *CacheApi(conversations or NoConversations()).routes(),
             *LiveApi(ports.status, ports.models, ports.history, ports.news).routes(),
             *LogsApi(settings.logs).routes(),
             *StatusPage().routes(),

@@ -83,6 +83,13 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family("leases", "counter", _MODEL, "Requests that got a slot.", "request_leased"),
     Family("denials", "counter", ("model", "code"), "Requests refused, by the error's code.", "request_denied"),
+    Family(
+        "session_files",
+        "counter",
+        ("model", "what"),
+        "Conversations saved to files, restored from them, and those that could not be.",
+        "session_saved, session_restored, session_not_saved, session_not_restored",
+    ),
     Family("stuck_slots", "counter", _MODEL, "Slots not idle in time after their client left.", "slot_stuck"),
     Family(
         "sessions",

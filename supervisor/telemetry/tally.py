@@ -35,6 +35,7 @@ _OUTCOMES = frozenset({"ok", "error", "client_left", "upstream_died"})
 _STATUSES = range(100, 600)
 _STATES = ("stopped", "starting", "ready", "unresponsive", "stopping", "backoff", "failed")
 _SESSIONS = frozenset({"hit", "restored", "prefix", "cold"})
+_SESSION_FILES = ("session_saved", "session_restored", "session_not_saved", "session_not_restored")
 HEALTHS = ("usable", "suspect", "quarantined", "probation")
 
 
@@ -75,6 +76,7 @@ class Tally:
         self._named: dict[str, Callable[[Any], None]] = {
             "build_health_changed": self._build_health_changed,
             "session_served": self._session_served,
+            **dict.fromkeys(_SESSION_FILES, self._session_file),
         }
         self._at = 0.0
 
@@ -191,6 +193,9 @@ class Tally:
 
     def _slot_stuck(self, event: SlotStuck) -> None:
         self.counts.add("stuck_slots", self._models.learn(event.model))
+
+    def _session_file(self, event: Any) -> None:
+        self.counts.add("session_files", self._models.learn(event.model), event.name().removeprefix("session_"))
 
     def _end_lease(self, request_id: str) -> None:
         model = self._leased.pop(request_id, None)

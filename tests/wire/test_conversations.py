@@ -188,3 +188,19 @@ def test_an_embedding_in_between_leaves_nothing_wrong(tmp_path: Path) -> None:
         assert ask(daemon, "/v1/embeddings", {"model": "tiny", "input": "a text"}).status == 200
         assert talk.say() in {"cold", "prefix", "restored"}
         assert talk.say() == "hit"
+
+
+def test_what_is_kept_can_be_seen_and_cleared(tmp_path: Path) -> None:
+    """By `/admin/v1/cache`, and in the metrics; after it was cleared nothing is restored."""
+    with _daemon(tmp_path, slots=1) as daemon:
+        first, second = _talks(daemon, "a", "b")
+        assert [first.say(), second.say(), first.say()] == ["cold", "cold", "restored"]
+        rows = ask(daemon, "/admin/v1/cache").json["files"]
+        assert {row["model"] for row in rows} == {"tiny"}
+        assert all(row["bytes"] > 0 and row["tokens"] >= _WORDS for row in rows)
+        metrics = ask(daemon, "/metrics").body.decode()
+        assert 'enginehouse_sessions_total{model="tiny",outcome="restored"} 1.0' in metrics
+        assert ask(daemon, "/admin/v1/cache/clear?model=other", b"").json == {"files": 0, "bytes": 0}
+        assert ask(daemon, "/admin/v1/cache/clear?model=tiny", b"").json["files"] == len(rows)
+        assert not _files(tmp_path)
+        assert second.say() == "cold"

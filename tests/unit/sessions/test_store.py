@@ -16,7 +16,8 @@ from tests.unit.sessions.test_conversation import read
 _LIMITS = StoreLimits(10_000, 1000.0)
 
 
-def _about(text: str = "a", size: int = 0) -> Kept:
+def about(text: str = "a", size: int = 0) -> Kept:
+    """What a file is about."""
     return Kept("", "key", read([{"role": "user", "content": text}]), 100, size, 1.0, 0.0, 0.0)
 
 
@@ -25,7 +26,7 @@ async def _stored(store: Store, text: str, size: int = 3000) -> Kept:
     path = store.folder / name
     assert path.stat().st_mode & 0o777 == 0o600
     path.write_bytes(b"x" * size)
-    kept = await store.commit(name, _about(text, size))
+    kept = await store.commit(name, about(text, size))
     await store.secure(kept, _LIMITS)
     return kept
 
@@ -74,7 +75,7 @@ async def test_a_file_of_another_size_than_the_engine_said_is_refused(tmp_path: 
     name = await store.begin(100, _LIMITS)
     (tmp_path / name).write_bytes(written)
     with pytest.raises(NoRoomError):
-        await store.commit(name, _about(size=100))
+        await store.commit(name, about(size=100))
     await store.discard(name)
     assert store.files == {}
 
@@ -118,7 +119,7 @@ async def test_a_later_file_of_a_conversation_replaces_the_earlier(tmp_path: Pat
     longer = read([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])
     name = await store.begin(10, _LIMITS)
     (tmp_path / name).write_bytes(b"y" * 10)
-    kept = await store.commit(name, replace(_about(size=10), talk=longer))
+    kept = await store.commit(name, replace(about(size=10), talk=longer))
     assert set(store.files) == {first.id, kept.id}
     await store.secure(kept, _LIMITS)
     assert set(store.files) == {kept.id}
