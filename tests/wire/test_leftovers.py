@@ -84,8 +84,13 @@ def test_leftovers_do_not_delay_listening(tmp_path: Path) -> None:
             assert daemon.wait_for_event("orphan_reaped")["forced"]
 
 
-@pytest.mark.parametrize("rounds", [40, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
-@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        pytest.param(40, marks=pytest.mark.timeout(300)),
+        pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+    ],
+)
 def test_killed_at_any_moment(tmp_path: Path, rounds: int) -> None:
     """SIGKILL while it starts, loads, streams or stops an engine behind a shell: none is left after the next start."""
     chance = random.Random(rounds)
