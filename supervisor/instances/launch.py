@@ -154,11 +154,12 @@ class Launch:
 
 def _session(endpoint: Endpoint) -> aiohttp.ClientSession:
     # No limit on connections: slots and the queue bound them. No total time-out: generations take as long as they do.
+    # None is kept: llama-server's end waits up to five seconds for each connection that is open and idle.
     connector: aiohttp.BaseConnector
     if endpoint.socket_path is not None:
-        connector = aiohttp.UnixConnector(path=str(endpoint.socket_path), limit=0)
+        connector = aiohttp.UnixConnector(path=str(endpoint.socket_path), limit=0, force_close=True)
     else:
-        connector = aiohttp.TCPConnector(limit=0)
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
     return aiohttp.ClientSession(
         connector=connector, timeout=timeout, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
