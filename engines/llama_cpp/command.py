@@ -25,6 +25,8 @@ LOG_LEVEL = "4"
 # Builds from before this option had coarser levels, where 4 tells everything.
 _FINE_LEVELS = "--fit"
 
+# Types of the cache that attention takes in any form.
+_PLAIN_TYPES = frozenset({"f16", "f32", "bf16"})
 _POOLED = frozenset({Capability.EMBEDDINGS, Capability.RERANK})
 
 # A projector or a second model, whose files the plan does not read.
@@ -75,14 +77,14 @@ def _settings(draft: PlanDraft) -> LlamaCppSettings:
 def _arguments(draft: PlanDraft, settings: LlamaCppSettings, facts: BuildFacts) -> Iterator[Argument]:
     yield "--model", str(draft.files[0]), ""
     yield "--alias", draft.model_id, ""
-    yield from _context(draft, settings)
+    yield from _context(draft, settings, facts)
     yield from _compute(draft, settings)
     yield from _serving(draft)
     if facts.flags is None or _FINE_LEVELS in facts.flags:
         yield "--verbosity", LOG_LEVEL, "one step above its own: only then the log tells what memory was taken"
 
 
-def _context(draft: PlanDraft, settings: LlamaCppSettings) -> Iterator[Argument]:
+def _context(draft: PlanDraft, settings: LlamaCppSettings, facts: BuildFacts) -> Iterator[Argument]:
     if draft.ctx_size is not None:
         total = draft.ctx_size if settings.kv_unified else draft.ctx_size * draft.slots
         how = "shared by all slots" if settings.kv_unified else f"{draft.ctx_size} a request x {draft.slots} slots"
@@ -98,6 +100,9 @@ def _context(draft: PlanDraft, settings: LlamaCppSettings) -> Iterator[Argument]
     if draft.cache_type is not None:
         yield "--cache-type-k", draft.cache_type, ""
         yield "--cache-type-v", draft.cache_type, ""
+        new = facts.flags is None or _FINE_LEVELS in facts.flags  # older builds' option takes no value
+        if new and draft.cache_type not in _PLAIN_TYPES and draft.devices != ():
+            yield "--flash-attn", "on", "a quantised cache can't do without; left to itself the engine may turn it off"
     cache_ram = DEFAULT_CACHE_RAM if settings.cache_ram is None else settings.cache_ram
     yield "--cache-ram", str(cache_ram), "MiB of host memory for prompts; 8192 unless said"
 

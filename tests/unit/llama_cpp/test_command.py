@@ -57,6 +57,26 @@ def test_a_shared_pool_is_ctx_size_for_all() -> None:
     assert "--kv-unified" in argv
 
 
+@pytest.mark.parametrize(
+    ("cache_type", "devices", "flags", "said"),
+    [
+        ("q8_0", ("Vulkan0",), None, True),
+        ("q8_0", None, frozenset({"--flash-attn", "--fit", "--cache-type-v"}), True),
+        ("q8_0", ("Vulkan0",), frozenset({"--flash-attn", "--cache-type-v"}), False),
+        ("q8_0", (), None, False),
+        ("f16", ("Vulkan0",), None, False),
+    ],
+)
+def test_a_quantised_cache_beside_a_device_forces_flash_attention(
+    cache_type: str, devices: tuple[str, ...] | None, flags: frozenset[str] | None, *, said: bool
+) -> None:
+    """Prevents a load that fails: left to itself, llama.cpp gives it up where a layer lies elsewhere, and then ends."""
+    draft = replace(DRAFT, cache_type=cache_type, devices=devices)
+    argv = build_command(draft, replace(UNKNOWN, flags=flags)).argv
+    assert ("--flash-attn" in argv) is said
+    assert not said or value_of(argv, "--flash-attn") == "on"
+
+
 def test_a_flag_that_the_build_lacks_is_left_out_and_said() -> None:
     """An unknown flag would end the start: it is not passed, and the rationale says so."""
     known = frozenset({"--model", "--alias", "--ctx-size", "--parallel", "--threads"})
