@@ -33,10 +33,17 @@ from supervisor.sessions.turn import COLD, HIT, PREFIX, RESTORED, NoTurn, Turn, 
 
 # All that a request waits for files at its beginning, in seconds: after it, it is computed anew.
 BEGIN_SECONDS = 5.0
-# A slot is written before it is handed over if that takes no longer, by what is known; others are written when idle.
-HANDOVER_SECONDS = 0.5
-# Idle seconds after which a slot is written: then nobody is delayed, and an eviction or a crash loses nothing.
-IDLE_SECONDS = 2.0
+# Seconds that a request may wait for the save of the conversation whose slot it takes: so long for any, by what is
+# known; longer, up to a bound, only for one that would take ten times as long to compute again.
+HANDOVER_SECONDS = 0.05
+_LONGEST_HANDOVER = 0.5
+_WORTH = 10
+# Idle seconds after which a slot is written: then nobody is delayed, and an eviction or a crash loses nothing. Soon, if
+# computing what is new takes a few times as long as writing all; else later, as in a loop of short turns.
+IDLE_SECONDS = 0.25
+_LATER_SECONDS = 10.0
+_WORTH_SOON = 4
+_BUSY_SECONDS = 0.5
 # Between two looks at the age of files.
 _TRIM_SECONDS = 3600.0
 _ASK_SECONDS = 1.0
@@ -265,9 +272,11 @@ class Keeper:
         if best is not None and is_worth_restoring(best[0], best[1], common, speeds):
             plan.restore, plan.expected = best
             plan.outcome = RESTORED if best[0].talk.is_continued_by(talk) else PREFIX
-        if held is not None and speeds.transfer(held.tokens) <= HANDOVER_SECONDS:
+        if held is not None:
             lost = held.unsaved if plan.restore is not None else lost_by(held, talk)
-            plan.save = lost >= LEAST_SECONDS
+            takes = speeds.transfer(held.tokens)
+            allowed = min(_LONGEST_HANDOVER, max(HANDOVER_SECONDS, lost / _WORTH))
+            plan.save = lost >= LEAST_SECONDS and takes <= allowed
         return plan
 
     async def _prepare(self, page: LaunchSlots, slot: int, plan: _Plan) -> None:
@@ -354,9 +363,13 @@ class Keeper:
                 holding = page.holdings.get(slot)
                 if holding is None or slot in page.active:
                     continue
-                at = holding.used_at + IDLE_SECONDS
-                if at > self._clock.monotonic() or not page.is_idle():
-                    due = min(due, max(at, self._clock.monotonic() + IDLE_SECONDS / 2))
+                soon = holding.unsaved >= _WORTH_SOON * self._speed(page).transfer(holding.tokens)
+                at, now = holding.used_at + (IDLE_SECONDS if soon else _LATER_SECONDS), self._clock.monotonic()
+                if at > now:
+                    due = min(due, at)
+                    continue
+                if not page.is_idle():
+                    due = min(due, now + _BUSY_SECONDS)
                     continue
                 async with self._locks.alone(page) as current:
                     if current and page.is_idle() and not await save(page, slot, self._filing(page), "idle"):
