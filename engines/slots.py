@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from engines.contract import LaunchPlan
@@ -47,7 +47,12 @@ class PromptRead:
 
 
 class Slots(Protocol):
-    """An engine's slots as they are told which conversation they hold. Stateless, pure."""
+    """An engine's slots as they are told which conversation they hold. Stateless, pure.
+
+    ``finds_itself``: the engine keeps conversations by its own means, in memory and on disk; it is only listened to.
+    """
+
+    finds_itself: ClassVar[bool]
 
     def pinned(self, payload: bytes, slot: int) -> bytes:
         """A generation's body, sent to this very slot."""

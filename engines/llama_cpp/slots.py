@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
 
@@ -59,6 +59,8 @@ _SLOT_COUNT = frozenset({"--parallel", "-np"})
 
 class LlamaCppSlots:
     """Implements ``Slots`` for ``llama-server``."""
+
+    finds_itself: ClassVar[bool] = False
 
     def pinned(self, payload: bytes, slot: int) -> bytes:
         """``id_slot`` as the last field: it wins over one before it."""

@@ -30,6 +30,8 @@ from engines.declared import Declared
 from engines.llama_cpp import generation as llama_generation
 from engines.mlx import builds, command, folders, generation, health, memory
 from engines.mlx.settings import MlxSettings
+from engines.mlx.slots import MlxSlots
+from engines.slots import Slots
 
 
 class MlxAdapter(AdapterDefaults):
@@ -47,6 +49,7 @@ class MlxAdapter(AdapterDefaults):
     devices_args: ClassVar[tuple[str, ...]] = (str(command.RUN), "--list-devices")
     health_path: ClassVar[str] = health.HEALTH_PATH
     slots_path: ClassVar[str | None] = health.SLOTS_PATH
+    slots: ClassVar[Slots | None] = MlxSlots()
     socket_suffix: ClassVar[str | None] = ".sock"
     api_key_variable: ClassVar[str | None] = "ENGINEHOUSE_MLX_API_KEY"
     pass_through_environment: ClassVar[tuple[str, ...]] = ("MLX_*", "METAL_*", "DYLD_*", "LD_LIBRARY_PATH", "OMP_*")

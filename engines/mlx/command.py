@@ -58,6 +58,8 @@ def _arguments(draft: PlanDraft, settings: MlxSettings) -> Iterator[Argument]:
     yield "--prefill-step", str(step), "tokens of a prompt at once while no answer waits"
     yield "--decode-pause-ms", str(pause), "the longest that reading a prompt holds up answers"
     yield from _caches(settings)
+    if draft.slot_files is not None:
+        yield "--cache-dir", str(draft.slot_files), "conversations outlive switches and restarts: see `cache`"
     if settings.draft_model is not None:
         yield "--draft-model", settings.draft_model, "speculative decoding, where a request is computed alone"
         yield "--draft-tokens", str(settings.draft_tokens or 3), ""

@@ -27,6 +27,7 @@ from supervisor.sessions.kept import Kept, best_kept
 from supervisor.sessions.launch_slots import LaunchSlots
 from supervisor.sessions.model_key import model_key
 from supervisor.sessions.ports import HeldSlot, ServingInstance
+from supervisor.sessions.recognising import Recognising
 from supervisor.sessions.speeds import Speeds
 from supervisor.sessions.store import Store, StoreLimits
 from supervisor.sessions.turn import COLD, HIT, PREFIX, RESTORED, NoTurn, Turn, TurnEnd
@@ -106,6 +107,7 @@ class Keeper:
         self._locks = Locks(self._pages.get)
         self._speeds: dict[str, Speeds] = {}  # by model
         self._started: dict[str, float] = {}  # wall seconds, by instance
+        self._own = Recognising(bus)
         self._tasks: TaskGroup | None = None
         self._wake = anyio.Event()
         self._reader = ConversationReader(store.secret)
@@ -150,6 +152,8 @@ class Keeper:
         page = self._page(lease.launch)
         if page is None or talk is Touch.NOTHING:
             return _NO_TURN
+        if page.slots.finds_itself:
+            return self._own.begin(page, lease.slot, talk, request_id, tell) if talk is not Touch.ANY else _NO_TURN
         if not isinstance(talk, Conversation) or page.scrambling or not page.slots.may_pin(page.launch.plan):
             return _Scramble(page)
         if not page.keyed.is_set():
@@ -230,12 +234,14 @@ class Keeper:
         return [kept.row() for kept in sorted(self.store.files.values(), key=lambda kept: -kept.used_at)]
 
     async def clear(self, model: str | None) -> tuple[int, int]:
-        """Remove the files of a model, or all; how many there were, and their bytes."""
+        """Remove the files of a model, or all, engines' own too; how many of ours there were, and their bytes."""
         gone = [kept for kept in self.store.files.values() if model in (None, kept.talk.model)]
         for page in self._pages.values():
             for slot, holding in list(page.holdings.items()):
                 if model in (None, holding.talk.model):
                     page.forget_file(slot)
+        if model is None:
+            await self.store.clear_others()
         return await self.store.drop(gone, "cleared by hand")
 
     def _page(self, launch: Launch) -> LaunchSlots | None:

@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -159,6 +160,10 @@ class Store:
             self._bus.publish(SessionFilesDropped(count, size, reason))
         return count, size
 
+    async def clear_others(self) -> None:
+        """Remove the folders in which engines keep conversations by themselves; they go on without."""
+        await anyio.to_thread.run_sync(_remove_folders, self.folder)
+
     async def trim(self, limits: StoreLimits) -> None:
         """Let old files go, and the least valuable beyond the budget."""
         await self.drop(too_many(self.files.values(), limits.budget, limits.max_age, self._clock.wall()), "age, budget")
@@ -247,6 +252,13 @@ def _secure(folder: Path, kept: Kept) -> None:
 
 def _write_about(folder: Path, kept: Kept) -> None:
     JsonFile(folder / (kept.id + ABOUT_SUFFIX), SCHEMA).write(kept.document(), durable=False)
+
+
+def _remove_folders(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _size(path: Path) -> int | None:
