@@ -108,3 +108,31 @@ def test_a_chain_outlives_a_daemon_that_is_killed(tmp_path: Path) -> None:
             if text == "first":
                 daemon.send(signal.SIGKILL)
                 daemon.process.wait()
+
+
+def test_a_daemon_that_is_killed_while_a_chain_goes_on(tmp_path: Path) -> None:
+    """What was complete is there; the one that was being made is not, not even in part; and the chain goes on."""
+    config = daemon_config(
+        fake_build(tmp_path), models={"tiny": {"file": str(tiny_model(tmp_path, chunk_delay=0.05, chunks=400))}}
+    )
+    asked: Any = {"model": "tiny", "max_output_tokens": 2}
+    with running_daemon_sync(tmp_path, config) as daemon, sdk(daemon) as client:
+        first = client.responses.create(input="first", **asked)
+        second = client.responses.create(input="second", previous_response_id=first.id, **asked)
+        with client.responses.create(
+            model="tiny", input="third", previous_response_id=second.id, stream=True
+        ) as stream:
+            begun: Any = next(iter(stream))
+            assert next(event for event in stream if event.type == "response.output_text.delta")
+            daemon.send(signal.SIGKILL)
+            daemon.process.wait()
+            with pytest.raises(openai.APIError):
+                list(stream)
+    with running_daemon_sync(tmp_path, config) as daemon, sdk(daemon) as client:
+        with pytest.raises(openai.NotFoundError, match=begun.response.id):
+            client.responses.create(input="x", previous_response_id=begun.response.id, **asked)
+        again = client.responses.create(input="third", previous_response_id=second.id, **asked)
+        assert (again.status, again.previous_response_id) == ("incomplete", second.id)
+        assert again.usage is not None
+        assert second.usage is not None
+        assert again.usage.input_tokens > second.usage.input_tokens
