@@ -106,6 +106,10 @@ class AdapterDefaults:
         """It can't be asked."""
         return None
 
+    def exclusive_load(self, _devices: tuple[str, ...] | None) -> bool:
+        """Others may compute meanwhile."""
+        return False
+
     def pictures(self) -> PictureEngine | None:
         """It draws none."""
         return None

@@ -1,7 +1,4 @@
-"""What the supervisor and an engine's adapter say to each other.
-
-Values are frozen; unknown is ``None``, never 0; bytes are bytes and seconds are seconds.
-"""
+"""What the supervisor and an adapter say to each other: frozen values, None for unknown, in bytes and seconds."""
 
 from __future__ import annotations
 
@@ -269,10 +266,7 @@ class EngineAdapter(Protocol):
         ...
 
     def build_files(self, executable: Path) -> tuple[Path, ...]:
-        """Files that make an executable this build, beside its own bytes and the libraries beside it.
-
-        An engine that has any is not its executable alone: two names of one such executable may be two builds.
-        """
+        """Files that make it this build beside its bytes; where there are any, two names of it may be two builds."""
         ...
 
     def model_root(self, path: Path) -> Path:
@@ -393,6 +387,10 @@ class EngineAdapter(Protocol):
 
     def busy_slots(self, body: bytes) -> int | None:
         """Slots at work, from an answer of ``slots_path``; None if it can't be read."""
+        ...
+
+    def exclusive_load(self, devices: tuple[str, ...] | None) -> bool:
+        """Whether a load onto these devices must not overlap with work of others for which the same holds."""
         ...
 
     def pictures(self) -> PictureEngine | None:

@@ -143,6 +143,10 @@ class MlxAdapter(AdapterDefaults):
         """As llama-server is asked: a chat's prompt by its template, then that one's tokens."""
         return llama_generation.count_tokens(body)
 
+    def exclusive_load(self, devices: tuple[str, ...] | None) -> bool:
+        """On Metal: its allocator and queues are shared, and macOS itself has gone down under a load beside work."""
+        return bool(devices) and "Metal" in (devices or ())
+
     def busy_slots(self, body: bytes) -> int | None:
         """See ``health.busy_slots``."""
         return health.busy_slots(body)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from supervisor.broker.eviction import Resident, choose_victims, evictable, for_pool
 from supervisor.broker.explaining import behind_text, busy_text, never_text, pinned_text, room_text
 from supervisor.broker.fair_queue import first_in_turn, in_turn
-from supervisor.broker.ledger import Claim
+from supervisor.broker.ledger import LOADS_ALONE, Claim
 from supervisor.broker.room import Room
 from supervisor.broker.tickets import Denial, Ticket
 from supervisor.broker.working import find_room, with_working
@@ -79,6 +79,7 @@ class _Pass:
             for pool in entry.serial
         }
         self._rooms = 0
+        self._alone = False  # a load waits only for the work of others, which gets no more until it is done
         self._grants: list[Grant] = []
         self._starts: list[Start] = []
         self._evictions: list[Evict] = []
@@ -88,10 +89,17 @@ class _Pass:
         self._looks: list[float] = []
 
     def run(self) -> Decision:
+        shared: list[tuple[ModelView, Sequence[Ticket]]] = []
         for model, queue in self._world.queues.items():
-            if queue and self._world.models[model].phase is Phase.READY:
-                self._lease(self._world.models[model], queue)
+            view = self._world.models[model]
+            if queue and view.phase is Phase.READY:
+                if self._loads_alone(view):
+                    shared.append((view, queue))
+                else:
+                    self._lease(view, queue)
         self._serve_heads()
+        for view, queue in shared:
+            self._lease_shared(view, queue)
         self._shed()
         return Decision(
             tuple(self._grants),
@@ -122,6 +130,29 @@ class _Pass:
                 return
             self._grants.append(Grant(ticket, slot, view.service))
             self._fair = self._fair.charge(ticket.caller, ticket.weight, view.service)
+
+    def _loads_alone(self, view: ModelView) -> bool:
+        entry = self._world.ledger.entries.get(view.instance)
+        return entry is not None and LOADS_ALONE in entry.serial
+
+    def _lease_shared(self, view: ModelView, queue: Sequence[Ticket]) -> None:
+        """As ``_lease``, unless a load goes on or waits that nothing of this kind may overlap with: it goes first."""
+        if LOADS_ALONE in self._loading or self._alone:
+            why = f"a load that must be alone {'goes on' if LOADS_ALONE in self._loading else 'comes first'}"
+            self._waits.append(Wait(first_in_turn(self._fair, queue, self._world.now), why))
+        else:
+            self._lease(view, queue)
+
+    def _others_at_work(self, view: ModelView) -> list[str]:
+        """Those whose requests a load of this model must not overlap with."""
+        return [
+            other.instance
+            for other in self._world.models.values()
+            if other.model != view.model
+            and other.resident is not None
+            and other.resident.idle_since is None
+            and self._loads_alone(other)
+        ]
 
     def _may_work(self, view: ModelView, ticket: Ticket, slot: int) -> bool:
         """Whether its working set fits; if not, idle engines go for it, or it waits, or is refused."""
@@ -206,6 +237,10 @@ class _Pass:
             return
         short = self._room.ledger.shortfalls(prospect.claims)
         if not short:
+            if LOADS_ALONE in prospect.serial_pools and (at_work := self._others_at_work(view)):
+                self._alone = True
+                self._waits.append(Wait(ticket, f"its load must be alone, and {', '.join(at_work)} is at work"))
+                return
             self._start(view, prospect.claims, prospect, conceded=False)
             return
         if any(lack.never for lack in short):

@@ -11,7 +11,7 @@ import anyio.to_thread
 from engines.contract import Beside, EngineAdapter, EngineKind, LaunchPlan, LaunchSettings, ModelMetadata
 from supervisor.broker.build_care import BuildCare
 from supervisor.broker.cpus import Cpus
-from supervisor.broker.ledger import Ledger
+from supervisor.broker.ledger import LOADS_ALONE, Ledger
 from supervisor.broker.ports import Options
 from supervisor.broker.promised import rooms_beside
 from supervisor.broker.rooms import Reading, Rooms
@@ -103,6 +103,8 @@ class Launching:
         smaller = None if beside == basis.rooms else await self._make(entry, basis, beside)
         # Two loads at once could not be told apart in a device's figures; the host's are read for each process.
         serial = frozenset(pool for pool in best.memory if pool != HOST_POOL)
+        if self._adapters[entry.engine].exclusive_load(best.devices):
+            serial |= {LOADS_ALONE}
         return Options(best, smaller, basis.rooms, serial)
 
     async def rooms(self, entry: ModelEntry) -> tuple[PoolRoom, ...]:

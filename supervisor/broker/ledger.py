@@ -69,13 +69,17 @@ class Claim:
         return max(self.promised + working, self.observed or 0)
 
 
+LOADS_ALONE = "the GPU that all of them share"
+"""Among ``serial``: no work of another that has it too overlaps with a load, and no load with another's work."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One launch's place in the book.
 
     Attributes:
         claims: by pool.
-        serial: pools in which nobody else may load while it does.
+        serial: pools in which nobody else may load while it does; with ``LOADS_ALONE``, nor work.
         working: bytes that each running lease adds, by pool and slot index.
     """
 
