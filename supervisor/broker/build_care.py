@@ -11,6 +11,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from engines.contract import EngineAdapter, EngineKind, LaunchPlan
+from supervisor.broker.pump import contained
 from supervisor.builds.events import BuildFellBack
 from supervisor.builds.health import BuildBook
 from supervisor.builds.inspect import FoundBuild
@@ -177,7 +178,8 @@ class BuildCare:
         if instance.state is InstanceState.READY and instance.launch is not None:
             self._book.happened(build, LaunchReady(now, mark))
             if self._tasks is not None:
-                self._tasks.start_soon(self._watch_stable, instance, instance.launch, build, mark)
+                watching = self._watch_stable(instance, instance.launch, build, mark)
+                self._tasks.start_soon(contained, self._bus, f"stability of {instance.id}", watching)
         elif instance.state in _AT_REST and self._book.standing(build).trial == instance.model_id:
             self._book.happened(build, LaunchEnded(now, mark, None, was_ready=False))
 

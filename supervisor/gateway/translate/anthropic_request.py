@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from supervisor.errors import CallerError
+from supervisor.gateway.translate.drafting import DRAFTING, drafting
 
 # Said to Anthropic's service, and nothing to an engine.
 _DROPPED = frozenset(
@@ -24,7 +25,7 @@ _DROPPED = frozenset(
 _REFUSED = ("mcp_servers", "container")
 _SAME = ("max_tokens", "temperature", "top_p", "top_k", "stream", "model")
 _TRANSLATED = frozenset(
-    {"messages", "system", "stop_sequences", "tools", "tool_choice", "thinking", "output_config", *_SAME}
+    {"messages", "system", "stop_sequences", "tools", "tool_choice", "thinking", "output_config", *DRAFTING, *_SAME}
 )
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
@@ -46,7 +47,7 @@ def to_chat(body: dict[str, Any]) -> dict[str, Any]:
     chat |= _tools(body)
     chat |= _thinking(body, chat)
     chat |= _format(body.get("output_config"))
-    return chat
+    return chat | drafting(body)
 
 
 def shows_thinking(body: dict[str, Any]) -> bool:

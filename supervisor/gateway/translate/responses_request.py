@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from supervisor.errors import CallerError
+from supervisor.gateway.translate.drafting import DRAFTING, drafting
 
 _DATA_URL = re.compile(r"data:[^;,]+;base64,.+", re.DOTALL)
 _TEXTS = frozenset({"input_text", "output_text", "summary_text", "text"})
@@ -23,7 +24,7 @@ _DROPPED = frozenset(
 _TRANSLATED = frozenset(
     {
         "input", "instructions", "previous_response_id", "max_output_tokens", "reasoning", "tools", "tool_choice",
-        "text", "generation_mode", "mtp_depth", *_SAME,
+        "text", *DRAFTING, *_SAME,
     }
 )  # fmt: skip
 _REFUSED = {
@@ -31,7 +32,6 @@ _REFUSED = {
     "conversation": "chains go by `previous_response_id`",
     "prompt": "there are no stored prompts here",
 }
-_DEEPEST_MTP = 64
 
 
 def to_chat(body: dict[str, Any], before: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def to_chat(body: dict[str, Any], before: Sequence[dict[str, Any]] = ()) -> dict
     chat["messages"] = [*system, *before, *messages_of(items_of(body.get("input")))]
     if body.get("max_output_tokens") is not None:
         chat["max_tokens"] = body["max_output_tokens"]
-    return {**chat, **_tools(body), **_reasoning(body.get("reasoning")), **_format(body.get("text")), **_mtp(body)}
+    return {**chat, **_tools(body), **_reasoning(body.get("reasoning")), **_format(body.get("text")), **drafting(body)}
 
 
 def items_of(given: Any) -> list[dict[str, Any]]:
@@ -215,17 +215,6 @@ def _format(text: Any) -> dict[str, Any]:
         schema = {key: wanted[key] for key in ("name", "schema", "strict") if key in wanted}
         return {"response_format": {"type": "json_schema", "json_schema": schema}}
     return {}
-
-
-def _mtp(body: dict[str, Any]) -> dict[str, Any]:
-    """Whether and how far several tokens are drafted at once, for engines that can; what makes no sense is dropped."""
-    made: dict[str, Any] = {}
-    if body.get("generation_mode") in {"mtp", "ar"}:
-        made["generation_mode"] = body["generation_mode"]
-    depth = body.get("mtp_depth")
-    if isinstance(depth, int) and not isinstance(depth, bool) and 1 <= depth <= _DEEPEST_MTP:
-        made["mtp_depth"] = depth
-    return made
 
 
 def as_stored(items: Sequence[dict[str, Any]], response_id: str) -> list[dict[str, Any]]:

@@ -187,3 +187,17 @@ def test_a_url_is_refused() -> None:
     with pytest.raises(CallerError) as caught:
         _chat(_user({"type": "image", "source": {"type": "url", "url": "http://x/y.png"}}))
     assert caught.value.code == "url_refused"
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"generation_mode": "mtp", "mtp_depth": 3}, {"generation_mode": "mtp", "mtp_depth": 3}),
+        ({"generation_mode": "fast", "mtp_depth": 65}, {}),
+        ({"generation_mode": "ar", "mtp_depth": True}, {"generation_mode": "ar"}),
+    ],
+)
+def test_drafting_is_asked_for_as_in_responses(more: dict[str, Any], expected: dict[str, Any]) -> None:
+    """What makes no sense is dropped, so that an engine never sees it."""
+    made = to_chat({"messages": [{"role": "user", "content": "x"}], **more})
+    assert {key: made[key] for key in made if key != "messages"} == expected
