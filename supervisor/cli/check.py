@@ -6,9 +6,11 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import orjson
 
+from supervisor.cli.interpreters import Interpreter, interpreters
 from supervisor.config.load import LoadedConfig, load_config
 from supervisor.config.problems import Problem
 from supervisor.errors import ConfigError
@@ -26,11 +28,15 @@ def check(path: Path, json_output: bool) -> int:
         problems = error.facts.get("problems") or [Problem("", error.message)]
         _print(_document(path, problems) if json_output else error.message)
         return 2
-    _print(_document(path, []) if json_output else _summary(loaded))
+    asked = interpreters(loaded.config, os.environ)
+    if json_output:
+        _print(_document(path, [], asked))
+    else:
+        _print("\n".join([_summary(loaded), *(one.text() for one in asked)]))
     return 0
 
 
-def _document(path: Path, problems: Sequence[Problem]) -> str:
+def _document(path: Path, problems: Sequence[Problem], asked: Sequence[Interpreter] = ()) -> str:
     rows = [
         {
             "path": _printable(problem.path),
@@ -40,7 +46,9 @@ def _document(path: Path, problems: Sequence[Problem]) -> str:
         }
         for problem in problems
     ]
-    document = {"ok": not problems, "file": _printable(str(path)), "problems": rows}
+    document: dict[str, Any] = {"ok": not problems, "file": _printable(str(path)), "problems": rows}
+    if asked:
+        document["builds"] = [one.document() for one in asked]
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
 
 
