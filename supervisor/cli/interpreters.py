@@ -42,7 +42,7 @@ class Interpreter:
 
 
 def interpreters(config: Config, env: Mapping[str, str]) -> list[Interpreter]:
-    """Those of engines that the config uses: by a model, or by a build that it names. Each is asked for 20 s at most."""
+    """Those of engines that the config uses: by a model, or by a build that it names. Each is asked, for 20 s."""
     found: list[Interpreter] = []
     for kind, adapter in ADAPTERS.items():
         section = config.engines[kind]
