@@ -71,7 +71,7 @@ class SimulatedLaunch:
         self.calls = nullcontext()
         self.session = self
         self._instance = instance
-        self.rebuild = 0.0
+        self.rebuild = self.saving = 0.0
 
     def get(self, _url: str, **_options: object) -> _Answer:
         """The engine's slots."""

@@ -65,6 +65,7 @@ from supervisor.processes.log_folder import LogFolder
 from supervisor.processes.log_lines import FOLDER_NAME
 from supervisor.processes.orphans import OrphanSweep
 from supervisor.reloading import Reloader, why_relaunch
+from supervisor.sessions.contained import ContainedKeeper
 from supervisor.storage import make_private_folder
 from supervisor.telemetry.event_stream import EventStream
 from supervisor.telemetry.journal import Journal
@@ -327,7 +328,8 @@ class Daemon:
             responses=config.state_dir / "responses.sqlite",
             logs=config.state_dir / FOLDER_NAME,
         )
-        return build_app(ports, settings, self._gate, self._clock, self._bus, conversations=self._keeper)
+        conversations = ContainedKeeper(self._keeper, self._bus)
+        return build_app(ports, settings, self._gate, self._clock, self._bus, conversations=conversations)
 
     def _instance_tools(self, entry: ModelEntry, changed: Callable[[Instance], None]) -> InstanceTools:
         return InstanceTools(

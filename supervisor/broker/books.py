@@ -200,6 +200,7 @@ class Book:
         instance = self.instance
         if instance.id not in ledger.entries:
             return None
+        launch = instance.current_launch() if self.idle and instance.is_ready else None
         return Resident(
             instance=instance.id,
             model=instance.model_id,
@@ -207,7 +208,8 @@ class Book:
             pinned=self.pinned,
             demand=self.demand.at_time(now),
             reload=max(0.1, instance.load_seconds),
-            rebuild=instance.current_launch().rebuild if self.idle and instance.is_ready else 0.0,
+            rebuild=launch.rebuild if launch is not None else 0.0,
+            saving=launch.saving if launch is not None else 0.0,
         )
 
 

@@ -26,7 +26,8 @@ class Resident:
         idle_since: monotonic seconds; None: it works, or somebody waits for it.
         demand: requests a second that it has been getting.
         reload: seconds that its load took.
-        rebuild: seconds to compute anew what its conversations hold.
+        rebuild: seconds that its end costs its conversations: to save and to restore them, or to compute them anew.
+        saving: seconds until they are saved, before it can be stopped.
     """
 
     instance: str
@@ -36,6 +37,7 @@ class Resident:
     demand: float = 0.0
     reload: float = 1.0
     rebuild: float = 0.0
+    saving: float = 0.0
 
     @property
     def cost(self) -> float:

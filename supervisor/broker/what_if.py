@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -109,7 +109,7 @@ def forecast(world: World, model: str, prospect: Prospect, times: Times) -> Fore
         {pool: beside.free(pool) for pool in prospect.claims},
         evict,
         drain,
-        _wait(verdict, times, world.policy.swap_after if drain else 0.0),
+        _wait(verdict, times, (world.policy.swap_after if drain else 0.0) + _saving(world, (*evict, *drain))),
     )
 
 
@@ -141,6 +141,12 @@ def _needed(beside: Ledger, view: ModelView, prospect: Prospect) -> dict[str, in
         pool: None if claim.anonymous is None else added.reserved(pool) - beside.reserved(pool)
         for pool, claim in prospect.claims.items()
     }
+
+
+def _saving(world: World, models: Iterable[str]) -> float:
+    """Seconds until the conversations of those who go are saved; they stop side by side."""
+    residents = (world.models[model].resident for model in models)
+    return max((resident.saving for resident in residents if resident is not None), default=0.0)
 
 
 def _wait(verdict: Verdict, times: Times, swap: float) -> float | None:

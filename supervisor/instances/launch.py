@@ -103,6 +103,7 @@ class Launch:
         listeners: told of each line that it writes.
         unfinished: the line that it is writing, as far as it has come.
         rebuild: seconds that its end costs the conversations that its slots hold.
+        saving: seconds that it takes to save them before its end.
     """
 
     def __init__(self, ticket: LaunchTicket, plan: LaunchPlan, instance_id: str, generation: int, pid: int) -> None:
@@ -119,7 +120,7 @@ class Launch:
         self.progress_at = time.monotonic()
         self.listeners: list[Callable[[str], None]] = []
         self.unfinished: Callable[[], str] = str
-        self.rebuild = 0.0
+        self.rebuild = self.saving = 0.0
         self._overdue: float | None = None
         self._look = anyio.Event()
 

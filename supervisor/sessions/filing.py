@@ -120,12 +120,17 @@ async def _commit(
     tokens = answer.tokens or holding.tokens
     wanted = Kept("", page.key or "", holding.talk, tokens, answer.size or 0, holding.seconds, 0.0, 0.0)
     kept = await filing.store.commit(name, wanted)
-    filing.later(filing.store.secure, kept, filing.limits)
     filing.speeds.file_was_moved(tokens, kept.size, seconds)
     if page.epochs.get(slot) == epoch:
         page.saved(slot, tokens)
     facts = (launch.plan.model_id, launch.instance_id, slot, tokens, kept.size, seconds, holding.seconds, why)
-    filing.bus.publish(SessionSaved(*facts))
+    filing.later(_secure, filing, kept, SessionSaved(*facts))
+
+
+async def _secure(filing: Filing, kept: Kept, saved: SessionSaved) -> None:
+    """It is saved, and said to be, once it is on the disk."""
+    if await filing.store.secure(kept, filing.limits):
+        filing.bus.publish(saved)
 
 
 async def restore(page: LaunchSlots, slot: int, kept: Kept, filing: Filing) -> bool:

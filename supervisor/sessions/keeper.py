@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from engines.contract import EngineAdapter, EngineKind
 from supervisor.clock import Clock
-from supervisor.events import EventBus, InternalError
+from supervisor.events import EventBus
 from supervisor.instances.launch import Launch
 from supervisor.instances.probes import ask_busy_slots
 from supervisor.models.catalog import ModelEntry
@@ -23,6 +22,7 @@ from supervisor.sessions.choosing import LEAST_SECONDS, LEAST_TOKENS, Holding, c
 from supervisor.sessions.conversation import Conversation, ConversationReader, Talk, Touch
 from supervisor.sessions.events import SessionServed
 from supervisor.sessions.filing import Filing, Locks, give_up, is_worth_restoring, lost_by, refuse, restore, save
+from supervisor.sessions.idle import IdleSaving, IdleTools
 from supervisor.sessions.kept import Kept, best_kept
 from supervisor.sessions.launch_slots import LaunchSlots
 from supervisor.sessions.model_key import model_key
@@ -39,12 +39,6 @@ BEGIN_SECONDS = 5.0
 HANDOVER_SECONDS = 0.05
 _LONGEST_HANDOVER = 0.5
 _WORTH = 10
-# Idle seconds after which a slot is written: then nobody is delayed, and an eviction or a crash loses nothing. Soon, if
-# computing what is new takes a few times as long as writing all; else later, as in a loop of short turns.
-IDLE_SECONDS = 0.25
-_LATER_SECONDS = 10.0
-_WORTH_SOON = 4
-_BUSY_SECONDS = 0.5
 # Between two looks at the age of files.
 _TRIM_SECONDS = 3600.0
 _ASK_SECONDS = 1.0
@@ -108,6 +102,7 @@ class Keeper:
         self._speeds: dict[str, Speeds] = {}  # by model
         self._started: dict[str, float] = {}  # wall seconds, by instance
         self._own = Recognising(bus)
+        self._idle = IdleSaving(IdleTools(self._kept_pages, self._settle, self._filing, self._locks), clock, bus)
         self._tasks: TaskGroup | None = None
         self._wake = anyio.Event()
         self._reader = ConversationReader(store.secret)
@@ -219,7 +214,9 @@ class Keeper:
                 trim_at = self._clock.monotonic() + _TRIM_SECONDS
                 while True:
                     self._wake = anyio.Event()
-                    due = await self._look()
+                    due = await self._idle.look()
+                    for page in self._pages.values():
+                        self._tell_costs(page)
                     now = self._clock.monotonic()
                     if now >= trim_at:
                         await self.store.trim(self._limits().files)
@@ -318,15 +315,25 @@ class Keeper:
             why = f"of {plan.expected} tokens that it should have had of a prompt, the slot had {read.cached}"
             self._tasks.start_soon(give_up, page, slot, plan.restore, why, self._filing(page))
         launch = page.launch
-        launch.rebuild = sum(self._loss(page, each) for each in page.holdings.values())
+        self._tell_costs(page)
         served = (begun.request_id, launch.plan.model_id, launch.instance_id, slot, turn.outcome)
         self._bus.publish(SessionServed(*served, read.cached, read.total))
         self._wake.set()
+
+    def _tell_costs(self, page: LaunchSlots) -> None:
+        """What the end of the launch costs those who hold conversations there, and those who wait for its memory."""
+        speeds = self._speed(page)
+        page.launch.rebuild = sum(self._loss(page, each) for each in page.holdings.values())
+        unsaved = (page.holdings[slot] for slot in page.worth_saving(LEAST_SECONDS))
+        page.launch.saving = sum(speeds.transfer(each.tokens) for each in unsaved) if self._keeps(page) else 0.0
 
     def _loss(self, page: LaunchSlots, holding: Holding) -> float:
         """Seconds that the launch's end costs this one: a file is written and read, or all is computed anew."""
         moved = 2 * self._speed(page).transfer(holding.tokens)
         return min(holding.seconds, moved) if self._keeps(page) else holding.seconds
+
+    def _kept_pages(self) -> list[LaunchSlots]:
+        return [page for page in self._pages.values() if self._keeps(page)]
 
     def _keeps(self, page: LaunchSlots) -> bool:
         return page.keeps and self._tasks is not None and self.folder() is not None
@@ -348,39 +355,6 @@ class Keeper:
                 page.key = await anyio.to_thread.run_sync(model_key, words, files, started)
         finally:
             page.keyed.set()
-
-    async def _look(self) -> float:
-        """As ``_save_the_idle``; a fault of our own loses a file, and ends nothing."""
-        try:
-            return await self._save_the_idle()
-        except Exception as error:  # noqa: BLE001  see above
-            self._bus.publish(InternalError("saving idle slots", repr(error), traceback.format_exc()))
-            return self._clock.monotonic() + _TRIM_SECONDS
-
-    async def _save_the_idle(self) -> float:
-        """Write slots whose time has come, one after the other; the monotonic second at which the next one's comes."""
-        due = float("inf")
-        for page in list(self._pages.values()):
-            if not self._keeps(page):
-                continue
-            if page.is_idle():
-                await self._settle(page)
-            for slot in page.worth_saving(LEAST_SECONDS):
-                holding = page.holdings.get(slot)
-                if holding is None or slot in page.active:
-                    continue
-                soon = holding.unsaved >= _WORTH_SOON * self._speed(page).transfer(holding.tokens)
-                at, now = holding.used_at + (IDLE_SECONDS if soon else _LATER_SECONDS), self._clock.monotonic()
-                if at > now:
-                    due = min(due, at)
-                    continue
-                if not page.is_idle():
-                    due = min(due, now + _BUSY_SECONDS)
-                    continue
-                async with self._locks.alone(page) as current:
-                    if current and page.is_idle() and not await save(page, slot, self._filing(page), "idle"):
-                        page.give_up_saving(slot)
-        return due
 
 
 class _Scramble(NoTurn):

@@ -114,16 +114,21 @@ class Store:
         self._securing[kept.id] = anyio.Event()
         return kept
 
-    async def secure(self, kept: Kept, limits: StoreLimits) -> None:
-        """Bring a file to the disk, and let those go that it replaces or has no room beside. Never raises."""
+    async def secure(self, kept: Kept, limits: StoreLimits) -> bool:
+        """Bring a file to the disk, and let those go that it replaces or has no room beside; whether it is there.
+
+        Never raises.
+        """
         secured = self._securing[kept.id]
         try:
             await anyio.to_thread.run_sync(_secure, self.folder, kept, abandon_on_cancel=True)
         except OSError as error:
             await self.drop([kept], _why(error))
+            return False
         else:
             await self._remove([old for old in self.files.values() if old is not kept and old.is_replaced_by(kept)])
             await self.trim(limits)
+            return True
         finally:
             self._securing.pop(kept.id, None)
             secured.set()

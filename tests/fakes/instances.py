@@ -126,7 +126,7 @@ class FakeInstance:
 
     def current_launch(self) -> Launch:
         """No process stands behind it."""
-        return cast("Launch", SimpleNamespace(rebuild=0.0))
+        return cast("Launch", SimpleNamespace(rebuild=0.0, saving=0.0))
 
     def load_overlap(self, since: float) -> float:
         """Never any."""

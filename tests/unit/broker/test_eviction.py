@@ -119,3 +119,12 @@ def test_many_candidates_still_give_a_minimal_set(held: list[tuple[int, float]],
     assert not ledger.shortfalls(claims, victims.instances)
     for one in victims.instances:
         assert ledger.shortfalls(claims, [n for n in victims.instances if n != one])
+
+
+def test_an_engine_whose_conversations_cost_more_stays() -> None:
+    """What it takes to save and restore them, or to compute them anew, counts beside the load."""
+    ledger = book(100, a=50, b=50)
+    candidates = [resident("a", rebuild=20.0), resident("b", rebuild=0.1)]
+    chosen = choose_victims(ledger, {"host": Claim(40)}, candidates)
+    assert chosen is not None
+    assert chosen.instances == ("b-1",)

@@ -31,6 +31,14 @@ def test_idle_engines_would_go_for_it() -> None:
     assert found.document()["expected_wait_seconds"] == 3.0
 
 
+def test_conversations_that_are_saved_first_are_part_of_the_wait() -> None:
+    """Those of several engines are written side by side."""
+    picture = world([], ready("a", saving=0.5), ready("b", saving=2.0), resting("m"), a=30, b=30)
+    found = _ask(picture, need=90)
+    assert (found.verdict, set(found.would_evict)) == (Verdict.EVICTS, {"a", "b"})
+    assert found.expected_wait == 5.0
+
+
 def test_engines_in_use_would_be_drained_if_the_wait_lasts() -> None:
     """Not at once: the bound for swaps is part of the expected wait."""
     picture = world([], ready("a", idle=None), resting("m"), a=50)
