@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import mlx.core as mx
 from mlx_lm.generate import BatchGenerator, StopSequences
 
+from engines.mlx.server import layers as caches
 from engines.mlx.server.loading import Loaded
 from engines.mlx.server.options import Options
 from engines.mlx.server.pace import Pace
@@ -18,6 +21,15 @@ _PROMPTS_AT_ONCE = 8
 
 Keep = Callable[[list[int], list[Any]], None]
 """Told of what was computed, the tokens that were fed and their caches, when an answer has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """An answer whose client reads too slowly: ``tokens`` were fed, and ``layers`` hold all but the last of them."""
+
+    sequence: Sequence
+    layers: list[Any]
+    tokens: list[int]
 
 
 class BatchLane:
@@ -87,6 +99,36 @@ class BatchLane:
             layers, tokens = caches[uid]
             self._keep(list(tokens), list(layers))
         return True
+
+    def park(self, identity: int) -> Parked | None:
+        """Set an answer aside with all that it needs to go on; None: it is not here, or can't be."""
+        uid = self._uids.get(identity)
+        if uid is None or uid in self._reading:
+            return None
+        layers, tokens = self._generator.extract_cache([uid])[uid]
+        kept = caches.copied(layers, len(tokens) - 1)
+        if kept is None:
+            return None
+        sequence = self._running[uid]
+        self._forget(uid)
+        self._generator.remove([uid])
+        mx.eval([layer.state for layer in kept])
+        return Parked(sequence, kept, list(tokens))
+
+    def resume(self, parked: Parked, rules: Rules) -> None:
+        """Let it join again: its last token is fed once more, and the next one is drawn as it would have been."""
+        sequence, tokens = parked.sequence, parked.tokens
+        (uid,) = self._generator.insert(
+            [tokens[-1:]],
+            max_tokens=[sequence.work.most - sequence.said],
+            caches=[parked.layers],
+            all_tokens=[tokens[:-1]],
+            samplers=[rules.sampler],
+            logits_processors=[list(rules.processors)],
+            stop_sequences=[self._never if sequence.work.wishes.ignore_eos else self._stops],
+        )
+        self._running[uid] = sequence
+        self._uids[sequence.work.id] = uid
 
     def step(self) -> None:
         """The next token of each answer, and a piece of each prompt.

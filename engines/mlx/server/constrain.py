@@ -25,7 +25,7 @@ class Constraint:
 
     def __init__(self, matcher: Any, prompt: int, ends: frozenset[int], after: int | None = None) -> None:
         self._matcher = matcher
-        self._place = prompt
+        self._place = prompt  # of the next token to look at
         self._ends = ends
         self._after = after
         self._masks: Any = None

@@ -12,7 +12,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import load_prompt_cache, save_prompt_cache
 
 from engines.mlx.server import layers as caches
-from engines.mlx.server.batch import BatchLane
+from engines.mlx.server.batch import BatchLane, Parked
 from engines.mlx.server.cache_disk import DiskCache, cache_folder, fingerprint
 from engines.mlx.server.constrain import Constraint
 from engines.mlx.server.drafting import load_drafter
@@ -50,6 +50,8 @@ class Engine:
         self.drafter, self.speculation_off = load_drafter(options, self.loaded)
         self.prefixes = Prefixes(options.cache_bytes)
         self._waiting: deque[Work] = deque()
+        self._parked: dict[int, Parked] = {}
+        self._returning: deque[int] = deque()
         self._batch = BatchLane(self.loaded, options, self._keep)
         self._single = SingleLane(self.loaded, options, self._keep, self.drafter)
         self._layout = self._single.layers()
@@ -59,7 +61,7 @@ class Engine:
     @property
     def busy(self) -> bool:
         """There is work."""
-        return bool(self._waiting or self._running)
+        return bool(self._waiting or self._running or self._returning)
 
     @property
     def _running(self) -> int:
@@ -75,8 +77,22 @@ class Engine:
             if work.id == identity:
                 self._waiting.remove(work)
                 return
-        if not self._batch.drop(identity):
+        parked = self._parked.pop(identity, None)
+        if parked is not None:
+            self._keep(parked.tokens, parked.layers)
+        elif not self._batch.drop(identity):
             self._single.drop(identity)
+
+    def pause(self, identity: int) -> None:
+        """Its client does not read: it is set aside, if it can be, so that what waits for it does not grow."""
+        parked = self._batch.park(identity)
+        if parked is not None:
+            self._parked[identity] = parked
+
+    def resume(self, identity: int) -> None:
+        """Its client reads again: it goes on at the next step at which there is room."""
+        if identity in self._parked:
+            self._returning.append(identity)
 
     def step(self) -> None:
         """One step of everything that runs.
@@ -84,6 +100,8 @@ class Engine:
         Raises:
             Exception: the computation itself failed: the engine is broken.
         """
+        while self._returning and self._running < self._options.parallel:
+            self._return(self._returning.popleft())
         while self._waiting and self._running < self._options.parallel:
             self._start(self._waiting.popleft())
         if len(self._single):
@@ -167,6 +185,17 @@ class Engine:
             _log.warning("request %d could not begin: %r", work.id, error)
             failed = RequestError(f"the request could not begin: {error}", status=_FAILED, kind="server_error")
             sequence.fail(error if isinstance(error, RequestError) else failed)
+
+    def _return(self, identity: int) -> None:
+        """Go on with what was set aside, by the rules that it had."""
+        parked = self._parked.pop(identity, None)
+        if parked is None:
+            return
+        sequence = parked.sequence
+        try:
+            self._batch.resume(parked, rules_of(sequence, *self._constraints(sequence.work), place=sequence.said))
+        except Exception as error:  # noqa: BLE001  as at its beginning
+            sequence.fail(RequestError(f"the request could not go on: {error}", status=_FAILED, kind="server_error"))
 
     def _constraints(self, work: Work) -> tuple[Constraint, ...]:
         if work.matcher is None:

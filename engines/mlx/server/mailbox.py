@@ -9,11 +9,16 @@ from engines.mlx.server.work import Event
 
 
 class Mailbox:
-    """Events of one request's answers, in order, each with the number of its choice."""
+    """Events of one request's answers, in order, each with the number of its choice.
 
-    __slots__ = ("_items", "_waiter")
+    Attributes:
+        paused: ids of the work that was told to wait until these are read.
+    """
+
+    __slots__ = ("_items", "_waiter", "paused")
 
     def __init__(self) -> None:
+        self.paused: tuple[int, ...] = ()
         self._items: deque[tuple[int, Event]] = deque()
         self._waiter: asyncio.Future[None] | None = None
 

@@ -15,6 +15,7 @@ def metrics_text(service: Service) -> str:
         ("requests_total", "counter", tally.requests, "answers that were begun"),
         ("refused_total", "counter", tally.refused, "requests that were wrong"),
         ("abandoned_total", "counter", tally.abandoned, "answers whose client left"),
+        ("pauses_total", "counter", tally.pauses, "answers that waited for a client that did not read"),
         ("prompt_tokens_total", "counter", tally.prompt_tokens, "tokens of prompts"),
         ("cached_tokens_total", "counter", tally.cached_tokens, "of them, found in the cache"),
         ("answer_tokens_total", "counter", tally.answer_tokens, "tokens of answers"),

@@ -64,7 +64,7 @@ class Generation:
                 return await self._stream(request, running)
             whole = WholeAnswer(asked, self._service.options.alias, running.choices)
             while not whole.complete:
-                whole.add(await running.mailbox.take())
+                whole.add(await self._service.events(running))
             return web.json_response(body=orjson.dumps(whole.document()))
 
     async def _stream(self, request: web.Request, running: Running) -> web.StreamResponse:
@@ -75,7 +75,7 @@ class Generation:
         if begun:
             await response.prepare(request)
         while not answer.complete:
-            events = await running.mailbox.take()
+            events = await self._service.events(running)
             try:
                 frames = answer.frames(events)
             except RequestError as error:

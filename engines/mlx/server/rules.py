@@ -23,8 +23,8 @@ class Rules:
     processors: tuple[Processor, ...] = ()
 
 
-def rules_of(sequence: Sequence, *more: Processor) -> Rules:
-    """The rules of a piece of work; ``more`` come after its penalties.
+def rules_of(sequence: Sequence, *more: Processor, place: int = 0) -> Rules:
+    """The rules of a piece of work; ``more`` come after its penalties; ``place``: number of the next token.
 
     Raises:
         Exception: they can't be made.
@@ -34,7 +34,7 @@ def rules_of(sequence: Sequence, *more: Processor) -> Rules:
     if not sampling.plain:
         processors.append(Penalties(sampling, len(sequence.work.prompt)))
     processors += more
-    sampler = greedy if sampling.greedy else _guarded_sampler(sequence, Chooser(sampling))
+    sampler = greedy if sampling.greedy else _guarded_sampler(sequence, Chooser(sampling, sequence.seed, place))
     return Rules(sampler, tuple(_guarded(sequence, processor) for processor in processors))
 
 

@@ -6,7 +6,6 @@ state for all answers, and end the whole batch for a value out of range.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -36,9 +35,8 @@ class Chooser:
         place: number of the next token.
     """
 
-    def __init__(self, sampling: Sampling) -> None:
-        seed = int.from_bytes(os.urandom(8)) if sampling.seed is None else sampling.seed
-        self.place = 0
+    def __init__(self, sampling: Sampling, seed: int, place: int = 0) -> None:
+        self.place = place
         self._seed = seed
         self._sampling = sampling
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -32,6 +33,7 @@ class Sequence:
         failure: what went wrong in its own rules, such as a grammar; it is ended for that at the next step.
         ended: its last event was sent.
         said: tokens of the answer so far.
+        seed: of its draws: the request's, or one of its own.
     """
 
     def __init__(self, work: Work, speller: Speller, emit: Emit, cached: int) -> None:
@@ -40,6 +42,8 @@ class Sequence:
         self.ended = False
         self.said = 0
         self.drafted = 0
+        seed = work.wishes.sampling.seed
+        self.seed = int.from_bytes(os.urandom(8)) if seed is None else seed
         self._speller = speller
         self._stops = StopFilter(work.wishes.stop)
         self._emit = emit

@@ -25,6 +25,8 @@ from engines.mlx.server.work import Event, Work
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+# Events of one request that nobody has read, beyond which its answers wait.
+MOST_UNREAD = 256
 State = Literal["loading", "ready", "broken", "ended"]
 
 
@@ -155,6 +157,15 @@ class Service:
                     self.tally.ended(choice.counts)
                 self._look_at_calls(choice, form)
 
+    async def events(self, running: Running) -> list[tuple[int, Event]]:
+        """What has come for a request; its answers go on if they had to wait for this."""
+        mailbox = running.mailbox
+        taken = await mailbox.take()
+        paused, mailbox.paused = mailbox.paused, ()
+        for identity in paused:
+            self.engine.resume(identity)
+        return taken
+
     def close(self) -> None:
         """Let the worker thread go."""
         self._words.shutdown(wait=False, cancel_futures=True)
@@ -187,8 +198,17 @@ class Service:
             if place is not None:
                 mailbox, choice = place
                 mailbox.put(choice, event)
+                if len(mailbox) > MOST_UNREAD and not mailbox.paused:
+                    self._pause(mailbox)
                 if event.last:
                     del self._mail[identity]
+
+    def _pause(self, mailbox: Mailbox) -> None:
+        """Its reader is behind: its answers are set aside, and the others have the engine."""
+        mailbox.paused = tuple(identity for identity, (box, _) in self._mail.items() if box is mailbox)
+        self.tally.pauses += 1
+        for identity in mailbox.paused:
+            self.engine.pause(identity)
 
     def _changed(self) -> None:
         self.changed.set()

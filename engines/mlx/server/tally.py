@@ -14,6 +14,7 @@ class Tally:
     requests: int = 0
     refused: int = 0
     abandoned: int = 0
+    pauses: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     answer_tokens: int = 0

@@ -30,6 +30,10 @@ class RunsWork(Protocol):
 
     def cancel(self, identity: int) -> None: ...  # noqa: D102
 
+    def pause(self, identity: int) -> None: ...  # noqa: D102
+
+    def resume(self, identity: int) -> None: ...  # noqa: D102
+
     def step(self) -> None: ...  # noqa: D102
 
     def close(self) -> None: ...  # noqa: D102
@@ -38,6 +42,12 @@ class RunsWork(Protocol):
 @dataclass(frozen=True, slots=True)
 class _Cancel:
     identity: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    identity: int
+    go: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +60,7 @@ class _Stop:
     pass
 
 
-_Order = Work | _Cancel | _Call | _Stop
+_Order = Work | _Cancel | _Pace | _Call | _Stop
 Deliver = Callable[[list[tuple[int, Event]]], None]
 MakeEngine = Callable[[Callable[[int, Event], None]], RunsWork]
 
@@ -89,6 +99,14 @@ class EngineThread:
     def cancel(self, identity: int) -> None:
         """Nobody waits for it any more."""
         self._orders.put(_Cancel(identity))
+
+    def pause(self, identity: int) -> None:
+        """Its events pile up: no more of them for now, if that can be."""
+        self._orders.put(_Pace(identity, go=False))
+
+    def resume(self, identity: int) -> None:
+        """They are read again."""
+        self._orders.put(_Pace(identity, go=True))
 
     async def call(self, function: Callable[[Any], T]) -> T:
         """The value of a function of the engine, computed in its thread between two steps.
@@ -162,6 +180,8 @@ class EngineThread:
             elif isinstance(order, _Cancel):
                 self._known.discard(order.identity)
                 engine.cancel(order.identity)
+            elif isinstance(order, _Pace):
+                (engine.resume if order.go else engine.pause)(order.identity)
             else:
                 _carry_out(order, engine)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,7 @@ def _odd_body(chance: random.Random) -> tuple[str, dict[str, Any]]:
     return chance.choice((CHAT, TEXT)), body
 
 
+PAUSES = "mlx_server_pauses_total "
 PROMPTS = ["One two", "Once upon a", "The quick", "Hello!", "What is the", "Write a", "def main", "A farm of"]
 
 
@@ -164,6 +166,32 @@ def test_sixteen_streams_that_join_and_leave(mlx: MlxServer) -> None:
         texts = list(pool.map(stream, range(48)))
     assert [text for number, text in enumerate(texts) if number % 3] == [expected] * 32
     assert mlx.complete("One two", max_tokens=2).text == " three four"
+
+
+def test_a_client_that_does_not_read(mlx: MlxServer) -> None:
+    """Its answer is set aside and others are served; when it reads again, it gets the very same text."""
+    body = {"prompt": "One two", "max_tokens": 600, "ignore_eos": True, "logprobs": 20}
+    body |= {"temperature": 1, "seed": 5, "frequency_penalty": 0.1}
+    expected = mlx.ask(TEXT, body).text
+    before = _pauses(mlx)
+    connection = UnixConnection(mlx.socket, 60)
+    connection.request("POST", TEXT, json.dumps({**body, "stream": True}).encode())
+    answer = connection.getresponse()
+    deadline = time.monotonic() + 60
+    while _pauses(mlx) == before and time.monotonic() < deadline:
+        assert mlx.complete("One two", max_tokens=2).text == " three four"
+    assert _pauses(mlx) > before
+    lines = [line[6:] for line in answer.read().split(b"\n") if line.startswith(b"data: {")]
+    connection.close()
+    choices = [choice for line in lines for choice in json.loads(line)["choices"]]
+    assert "".join(choice["text"] for choice in choices) == expected
+    assert choices[-1]["finish_reason"] == "length"
+
+
+def _pauses(server: MlxServer) -> int:
+    """How often an answer had to wait for its client so far."""
+    [line] = [line for line in server.ask("/metrics").body.decode().splitlines() if line.startswith(PAUSES)]
+    return int(line.removeprefix(PAUSES))
 
 
 def test_a_long_prompt_does_not_stop_others(mlx: MlxServer) -> None:
