@@ -123,7 +123,7 @@ def test_a_daemon_that_is_killed_while_a_chain_goes_on(tmp_path: Path) -> None:
             model="tiny", input="third", previous_response_id=second.id, stream=True
         ) as stream:
             begun: Any = next(iter(stream))
-            assert next(event for event in stream if event.type == "response.output_text.delta")
+            assert any(event.type == "response.output_text.delta" for event in stream)
             daemon.send(signal.SIGKILL)
             daemon.process.wait()
             with pytest.raises(openai.APIError):
