@@ -14,8 +14,8 @@ let known = [];
 
 /** Show the models that can be asked; `rows` from the status, or null for a caller that may not see it. */
 export async function offer(rows) {
-  if (rows) known = rows.filter((row) => !row.card?.broken).map((row) => ({ id: row.id, capabilities: row.card?.capabilities ?? [] }));
-  else known = (await ask("v1/models")).data.map(({ id, capabilities }) => ({ id, capabilities: capabilities ?? [] }));
+  if (rows) known = rows.filter((row) => !row.card?.broken).map((row) => entry(row.id, row.card ?? {}));
+  else known = (await ask("v1/models")).data.map((row) => entry(row.id, row));
   build();
   const usable = known.filter((row) => can(row, "chat") || can(row, "images")).slice(0, MOST_MODELS);
   const chosen = parts.model.value;
@@ -23,6 +23,10 @@ export async function offer(rows) {
   if (usable.some((row) => row.id === chosen)) parts.model.value = chosen;
   fill(parts.none, usable.length ? null : "There is no model that chats or makes pictures.");
   switchForm();
+}
+
+function entry(id, { capabilities, pictures: can }) {
+  return { id, capabilities: capabilities ?? [], pictures: can ?? null };
 }
 
 export function choose(model) {
@@ -35,11 +39,17 @@ function can(row, what) {
   return row.capabilities.includes(what);
 }
 
+function chosen() {
+  return known.find((one) => one.id === parts.model.value);
+}
+
 function switchForm() {
-  const row = known.find((one) => one.id === parts.model.value);
+  const row = chosen();
   const draws = Boolean(row && can(row, "images") && !can(row, "chat"));
   parts.chat.hidden = draws;
   parts.draw.hidden = !draws;
+  parts.options.hidden = draws;
+  if (draws) parts.drawn();
 }
 
 function build() {
@@ -60,8 +70,8 @@ function build() {
   const draw = h("div.draw", { hidden: true });
   const options = h("details", {}, h("summary", {}, "Settings of the chat"), h("div.fields", {}, field("System prompt", system, "wide"), field("At most tokens", most), field("Temperature", heat)));
   view.replaceChildren(h("section.card", { "aria-labelledby": "h-pg" }, h("div.head", {}, h("h2", { id: "h-pg" }, "Playground")), h("div.fields", {}, field("Model", model)), options, none, chat, draw));
-  parts = { model, system, most, heat, text, send, stop, log, figures, none, chat, draw };
-  pictures(draw, () => model.value);
+  parts = { model, system, most, heat, text, send, stop, log, figures, none, chat, draw, options };
+  parts.drawn = pictures(draw, chosen);
   model.addEventListener("change", switchForm);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
