@@ -16,6 +16,7 @@ import pytest
 from tests.support.daemon import Daemon, daemon_config, running_daemon_sync
 from tests.support.demo import DemoEngine
 from tests.support.sockets import free_port
+from tests.wire.asking import ask
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -69,6 +70,9 @@ def demo(tmp_path_factory: pytest.TempPathFactory, demo_engine: DemoEngine, demo
     config = daemon_config(demo_engine.as_config(), models={"demo": {**model, "keep_alive": "never"}})
     with running_daemon_sync(tmp_path_factory.mktemp("demo"), config) as daemon:
         daemon.wait_for_event("build_found")
+        assert (
+            ask(daemon, "/admin/v1/models/demo/load", b"").status == 200
+        )  # before the test, whose leftover it would be
         yield daemon
 
 
