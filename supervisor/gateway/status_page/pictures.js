@@ -3,7 +3,7 @@
 import { duration, h, number } from "./dom.js";
 import { Refused, ask, events, named, post, send } from "./wire.js";
 
-const STATES = { queued: "Waiting for its turn", loading: "The model is loaded", drawing: "Drawing", decoding: "Finishing the picture", done: "Done", failed: "Failed", cancelled: "Cancelled" };
+const STATES = { queued: "Waiting for its turn", starting: "The model is being loaded", loading: "The model is being loaded", drawing: "Drawing", decoding: "Finishing the picture", done: "Done", failed: "Failed", cancelled: "Cancelled" };
 
 /** Build the form into `place`; `current` gives the chosen model, `{id, pictures}`. The answer is to be called when another is chosen. */
 export function pictures(place, current) {
