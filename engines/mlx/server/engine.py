@@ -28,8 +28,6 @@ from engines.mlx.server.work import Work
 
 _log = logging.getLogger(__name__)
 _FAILED = 500
-# Of what MLX has freed, the rest goes back to the system: the adapter counts with it (``memory.FREED_BYTES``).
-_FREED_BYTES = 256 * 2**20
 
 
 class Engine:
@@ -46,7 +44,6 @@ class Engine:
         self._emit = emit
         self._options = options
         self.loaded: Loaded = load_model(options)
-        mx.set_cache_limit(_FREED_BYTES)
         self.drafter, self.speculation_off = load_drafter(options, self.loaded)
         self.prefixes = Prefixes(options.cache_bytes)
         self._waiting: deque[Work] = deque()
