@@ -9,8 +9,8 @@ takes its slot, and then the second model its memory. What follows is the time t
 
 The baseline is the first token of the same prompt when it was new, with the model loaded; with the load, that and the
 load that was measured. Every return must say that it was restored. The short conversation tells what the save of the
-long one costs another session: it comes right behind it or a little later, and once more where there is nothing to
-save.
+long one costs another session: it comes right behind it or a little later, and does the same in a daemon that saves
+nothing (the engine itself copies what a slot held into its memory, which takes as long in both).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TARGET_SIZE = 2500
 _MOST_DELAY = 0.050
 _CTX = 8192
 # Seconds between the end of the long answer and the short question: others do not come right behind it each time.
-_GAPS = (1.0, 0.0, 0.5)
+_GAPS = (0.0, 0.5, 1.0)
 # Tokens: an answer and a further question.
 _NEAR = 60
 _NO_RESERVE = {"memory": "0B"}
@@ -111,8 +111,16 @@ def measure(chosen: argparse.Namespace) -> list[Table]:
                 for number in range(rounds):
                     say(f"{size} tokens, round {number + 1} of {rounds}")
                     _round(daemon, size, f"{size} {number}", times)
-            say.done()
-            return [_returns(found), _delays(found, _transfers(daemon.log))]
+            transfers = _transfers(daemon.log)
+        with running_daemon(folder, {**document, **sections, "cache": {"budget": 0}}) as daemon:
+            daemon.wait_until_known()
+            daemon.load("one")
+            for size, times in found.items():
+                for number in range(rounds):
+                    say(f"{size} tokens, nothing saved, round {number + 1} of {rounds}")
+                    times.short.append(_after_a_long_one(daemon, size, f"{size} {number}", number))
+        say.done()
+        return [_returns(found), _delays(found, transfers)]
 
 
 _MODELS = {"one": _CTX, "two": _CTX - 512}
@@ -131,11 +139,10 @@ def _round(daemon: Daemon, size: int, seed: str, times: _Times) -> None:
     daemon.load("one")
     long = [{"role": "user", "content": _text(size, seed)}]
     seconds, said = _asked(daemon, long, "one")
-    times.fresh.append(seconds)
     times.tokens = said.tokens
     time.sleep(_GAPS[len(times.fresh) % len(_GAPS)])
+    times.fresh.append(seconds)
     times.short_after_save.append(_asked(daemon, _short(f"{seed} a"), "one")[0])
-    times.short.append(_asked(daemon, _short(f"{seed} b"), "one")[0])
     times.after_handover.append(_asked(daemon, long, "one", "restored")[0])
     _asked(daemon, _short(f"{seed} c"), "two")
     daemon.load("one")
@@ -148,6 +155,13 @@ def _round(daemon: Daemon, size: int, seed: str, times: _Times) -> None:
     seconds, said = _asked(daemon, further, "one", "restored")
     times.with_load.append(seconds)
     times.load.append(said.load)
+
+
+def _after_a_long_one(daemon: Daemon, size: int, seed: str, number: int) -> float:
+    """First token of a short conversation that takes a long one's slot, where nothing is saved."""
+    _asked(daemon, [{"role": "user", "content": _text(size, seed)}], "one")
+    time.sleep(_GAPS[number % len(_GAPS)])
+    return _asked(daemon, _short(f"{seed} a"), "one")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,27 +249,22 @@ def _transfers(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def _gaps(times: _Times) -> list[float]:
-    return [_GAPS[(number + 1) % len(_GAPS)] for number in range(len(times.short_after_save))]
-
-
 def _took(transfers: Sequence[Mapping[str, Any]], event: str, tokens: int) -> str:
     seconds = [row["seconds"] for row in transfers if row["event"] == event and abs(row["tokens"] - tokens) < _NEAR]
     return milliseconds(statistics.median(seconds)) if seconds else "-"
 
 
 def _delays(found: Mapping[int, _Times], transfers: Sequence[Mapping[str, Any]]) -> Table:
-    columns = ["tokens", "save took", "restore took", "first token of a short one", "after a long one"]
+    columns = ["tokens", "save took", "restore took", "short one, nothing saved", "short one"]
     columns += ["added at the median", "right behind it"]
     table = Table("What saving a conversation costs the one that takes its slot", columns)
     worst = 0.0
     for times in found.values():
         alone, behind = statistics.median(times.short), statistics.median(times.short_after_save)
-        worst = max(worst, behind - alone)
-        added = f"{(behind - alone) * 1000:+.1f} ms"
-        behind_it = [
-            after - alone for after, gap in zip(times.short_after_save, _gaps(times), strict=True) if gap == 0.0
-        ]
+        pairs = [after - alone for after, alone in zip(times.short_after_save, times.short, strict=True)]
+        behind_it = pairs[:: len(_GAPS)]
+        worst = max(worst, statistics.median(pairs))
+        added = f"{statistics.median(pairs) * 1000:+.1f} ms"
         most = f"{max(behind_it) * 1000:+.1f} ms" if behind_it else "-"
         saved, restored = (_took(transfers, event, times.tokens) for event in ("session_saved", "session_restored"))
         table.row(f"{times.tokens}", saved, restored, milliseconds(alone), milliseconds(behind), added, most)
