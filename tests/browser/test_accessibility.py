@@ -40,8 +40,7 @@ def test_axe_finds_nothing_serious(tmp_path: Path, open_page: OpenPage, colours:
         ask(daemon, "/admin/v1/models/bad/load", b"")
         page = open_page(daemon.base_url, color_scheme=colours, bypass_csp=True)
         expect(page.locator('article[data-key="m:tiny"] .pill').first).to_have_text("ready")
-        for summary in page.locator("#status details:not([open]) > summary").all():
-            summary.click()
+        page.evaluate("for (const one of document.querySelectorAll('#status details')) one.open = true")
         assert findings(page) == []
         for label in ("Plan tiny", "Logs bad", "Token"):
             page.get_by_role("button", name=label, exact=True).click()
