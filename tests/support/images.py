@@ -68,6 +68,9 @@ class Podman:
         podman = Podman(base / "containers-1")
         podman.home.mkdir(parents=True, exist_ok=True)
         podman.settings.write_text(_settings(), encoding="utf-8")
+        if podman.run("info", check=False).returncode != 0:  # such as a cache that was moved: the store names its place
+            shutil.rmtree(podman.home / "store", ignore_errors=True)
+            shutil.rmtree(podman.home / "run", ignore_errors=True)
         return podman
 
     @property
