@@ -11,7 +11,7 @@ HANGING = """
 import sys, threading
 import supervisor.cli.main as main
 from supervisor.cli import serve
-def run_serve(config, host, port):
+def run_serve(config, host, port, **_):
     threading.Thread(target=threading.Event().wait).start()
     return CODE
 serve.serve = run_serve
