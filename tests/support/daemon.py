@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 import yaml
 
+from engines.contract import EngineKind
 from tests.support.cgroups import Cgroup
 from tests.support.fake_engine import FakeBuild
 from tests.support.sockets import short_socket_folder
@@ -129,7 +130,7 @@ def daemon_config(
     rows = [build.as_config() if isinstance(build, FakeBuild) else dict(build) for build in builds]
     return {
         "version": 1,
-        "engines": {"llama.cpp": {"builds": rows}},
+        "engines": {**{str(kind): {"builds": []} for kind in EngineKind}, "llama.cpp": {"builds": rows}},
         "models": {name: {"engine": "llama.cpp", **model} for name, model in models.items()},
         **sections,
     }
