@@ -225,7 +225,7 @@ class Attempt:
             outcome = "stalled"
         if outcome == "ready":
             self._ready_at = self._tools.clock.monotonic()
-            child.calm_down()
+            child.calm_down(lambda: not launch.listeners)
             told.became_ready(launch)
             seconds = self._ready_at - self._began
             self._tools.bus.publish(LaunchReady(self._tools.instance_id, self._entry.id, launch.id, seconds))

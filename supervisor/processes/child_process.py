@@ -146,9 +146,9 @@ class ChildProcess:
             self._hand_on(self.tail.close())
             self.exited.set()
 
-    def calm_down(self) -> None:
-        """From now on a line may come a moment later, together with others."""
-        self._output.calm_down()
+    def calm_down(self, calm: Callable[[], bool] = lambda: True) -> None:
+        """From now on, while ``calm`` says so, a line may come a moment later, together with others."""
+        self._output.calm_down(calm)
 
     async def wait(self) -> Exit:
         """Wait for the end; while ``run`` runs, also for the last output."""

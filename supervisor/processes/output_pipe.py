@@ -36,7 +36,7 @@ class OutputPipe(asyncio.Protocol):
         self._read_end, self._write_end = os.pipe()
         self._transport: asyncio.ReadTransport | None = None
         self._timer: asyncio.Handle | None = None
-        self._calm = False
+        self._calm: Callable[[], bool] = _never
         _widen(self._read_end)
 
     @property
@@ -67,13 +67,13 @@ class OutputPipe(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    def calm_down(self) -> None:
-        """From now on a little output is left for a moment, so that more of it is taken at once."""
-        self._calm = True
+    def calm_down(self, calm: Callable[[], bool]) -> None:
+        """From now on, while ``calm`` says so, a little output is left for a moment, so that more is taken at once."""
+        self._calm = calm
 
     def hurry(self) -> None:
         """Take what there is, without further pauses: the child has ended."""
-        self._calm = False
+        self._calm = _never
         if self._timer is not None:
             self._timer.cancel()
             self._resume()
@@ -87,7 +87,7 @@ class OutputPipe(asyncio.Protocol):
         assert self._transport is not None
         self._transport.pause_reading()
         loop = asyncio.get_running_loop()
-        if self._calm and len(data) < _MUCH_BYTES:
+        if len(data) < _MUCH_BYTES and self._calm():
             self._timer = loop.call_later(_PACE_SECONDS, self._resume)
         else:
             self._timer = loop.call_soon(self._resume)
@@ -108,6 +108,10 @@ class OutputPipe(asyncio.Protocol):
         if self._write_end >= 0:
             os.close(self._write_end)
             self._write_end = -1
+
+
+def _never() -> bool:
+    return False
 
 
 def _drop(_data: bytes) -> None:
