@@ -11,6 +11,7 @@ same executable, stopped by SIGTERM and waited for by its parent.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import signal
 import statistics
@@ -20,6 +21,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -73,7 +75,13 @@ def measure(chosen: argparse.Namespace) -> list[Table]:
 
 
 def _alternate(daemon: Daemon, sockets: Path, folder: Path, rounds: int, budget: float, say: Progress) -> _Times:
-    body = ask(REAL, stream=True, tokens=4, text="Say hello.", temperature=0)
+    # Another text each time: a body that is there at two kills is refused, as its engine's killer.
+    numbers = itertools.count(100)
+
+    def asked() -> dict[str, Any]:
+        return ask(REAL, stream=True, tokens=4, text=f"Say hello, {next(numbers)}.", temperature=0)
+
+    body = asked()
     times = _Times()
     engine = daemon.load(REAL)
     first_token(daemon.address, body)
@@ -85,9 +93,10 @@ def _alternate(daemon: Daemon, sockets: Path, folder: Path, rounds: int, budget:
 
     def through_daemon() -> None:
         pid = daemon.load(REAL).pid
+        question = asked()
         began = time.perf_counter()
         os.kill(pid, signal.SIGKILL)
-        first_token(daemon.address, body)
+        first_token(daemon.address, question)
         times.tokens[DAEMON].add([time.perf_counter() - began])
         next_one = psutil.Process(daemon.load(REAL).pid)
         times.held.append(next_one.memory_info().rss)
