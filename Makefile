@@ -47,7 +47,7 @@ fmt: $(DEV_STAMP)
 	$(BIN)/ruff format .
 
 bench: $(DEV_STAMP)
-	for name in cold_start added_latency requests streams idle own_cpu estimates recovery swap return simulate decisions translation mlx quota; do $(BIN)/python -m bench.$$name $(BENCH) || exit 1; done
+	for name in cold_start added_latency requests streams idle own_cpu estimates recovery swap pictures return simulate decisions translation mlx quota; do $(BIN)/python -m bench.$$name $(BENCH) || exit 1; done
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -66,6 +66,14 @@ class Daemon:
         Raises:
             BenchError: anything but 200.
         """
+        return self.ask_for(200, method, path, body)
+
+    def ask_for(self, status: int, method: str, path: str, body: Any = None) -> Any:
+        """The JSON of an answer with this status.
+
+        Raises:
+            BenchError: it has another.
+        """
         connection = http.client.HTTPConnection(*self.address, timeout=_LOAD_SECONDS)
         try:
             data = None if body is None else json.dumps(body)
@@ -74,7 +82,7 @@ class Daemon:
             text = answer.read()
         finally:
             connection.close()
-        if answer.status != 200:
+        if answer.status != status:
             raise BenchError(f"{method} {path} was answered {answer.status}: {text.decode(errors='replace')}")
         return json.loads(text) if text else None
 

@@ -47,6 +47,10 @@ _ERRORS: Mapping[Api, Mapping[str, Any]] = MappingProxyType(
             "request_id": _TEXT,
         },
         Api.OLLAMA: {"error": _TEXT},
+        Api.A1111: {
+            "error": {"type": "object", "properties": dict.fromkeys(("message", "type", "code"), _TEXT)},
+            "detail": _TEXT,
+        },
     }
 )
 
