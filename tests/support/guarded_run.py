@@ -37,10 +37,10 @@ class GuardedRun:
         return dict(zip(parts[1::2], parts[2::2], strict=True)).get(name, "")
 
 
-def guarded_run(folder: Path, source: str) -> GuardedRun:
-    """Run the tests in ``source`` under both guards."""
+def guarded_run(folder: Path, source: str, conftest: str = "") -> GuardedRun:
+    """Run the tests in ``source`` under both guards; ``conftest`` is imported before the guards begin."""
     (folder / "pytest.ini").write_text(_SETTINGS, encoding="utf-8")
-    (folder / "conftest.py").write_text(_CONFTEST, encoding="utf-8")
+    (folder / "conftest.py").write_text(_CONFTEST + conftest, encoding="utf-8")
     (folder / "test_case.py").write_text(source, encoding="utf-8")
     plugins = ["-p", "tests.support.leftovers", "-p", "tests.support.loop_guard"]
     done = subprocess.run(

@@ -2,7 +2,8 @@
 
 A test plugin. Blocking is measured by the CPU time of the loop's thread between two turns of the loop, not by the
 wall clock, so that a busy machine fails no test; what waits without computing (a sleep, a slow disk) is not seen.
-Garbage collections are not counted: their length is that of the whole suite's heap, and they come at any moment.
+Garbage collections and forks are not counted: their length is that of the whole suite's heap, which the kernel copies
+the page tables of, and not of what the daemon would have in memory.
 It works on asyncio and uvloop alike: a timer of the loop itself beats, and reads the thread's clock at each beat.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import os
 import sys
 import threading
 import time
@@ -36,8 +38,10 @@ _WATCH_SECONDS = 0.05
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and start the thread that looks over the tests' shoulders."""
     config.addinivalue_line("markers", f"{MARKER}(reason): this test may keep the event loop busy")
-    config.stash[_WATCHER] = _Watcher()
-    config.stash[_WATCHER].start()
+    config.stash[_WATCHER] = watcher = _Watcher()
+    # Hooks at forks can't be taken away again: they are set once, and ask for the pulse of the moment.
+    os.register_at_fork(before=watcher.fork_begins, after_in_parent=watcher.fork_ended)
+    watcher.start()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -121,7 +125,7 @@ class _Pulse:
         self.worst = 0.0
         self.culprit = ""
         self.last = time.thread_time()
-        self._collecting_since = 0.0
+        self._uncounted_since = 0.0
         gc.callbacks.append(self._collected)
         self._loop = loop
         self._timer = loop.call_later(_BEAT_SECONDS, self._turn)
@@ -137,14 +141,17 @@ class _Pulse:
         self._timer.cancel()
         gc.callbacks.remove(self._collected)
 
-    def _collected(self, phase: str, _: dict[str, int]) -> None:
-        """Take a collection in this thread out of the count."""
+    def uncounted(self, *, begins: bool) -> None:
+        """Take what is done between two calls out of the count, if it is done in the loop's thread."""
         if threading.get_ident() != self.thread:
             return
-        if phase == "start":
-            self._collecting_since = time.thread_time()
+        if begins:
+            self._uncounted_since = time.thread_time()
         else:
-            self.last += time.thread_time() - self._collecting_since
+            self.last += time.thread_time() - self._uncounted_since
+
+    def _collected(self, phase: str, _: dict[str, int]) -> None:
+        self.uncounted(begins=phase == "start")
 
     def _turn(self) -> None:
         self.beat()
@@ -163,6 +170,16 @@ class _Watcher(threading.Thread):
     def watch(self, pulse: _Pulse | None) -> None:
         """The loop to look at, or None between tests."""
         self._pulse = pulse
+
+    def fork_begins(self) -> None:
+        """Called in the thread that forks, before it does."""
+        if (pulse := self._pulse) is not None:
+            pulse.uncounted(begins=True)
+
+    def fork_ended(self) -> None:
+        """Called in the parent after the fork."""
+        if (pulse := self._pulse) is not None:
+            pulse.uncounted(begins=False)
 
     def stop(self) -> None:
         """End the thread."""

@@ -9,6 +9,7 @@ from tests.support.guarded_run import GuardedRun, guarded_run
 _CASES = """
 import asyncio, gc, time
 import anyio, pytest
+from conftest import FORKS
 
 KEPT = []
 HEAP = [[] for _ in range(500_000)]
@@ -67,6 +68,12 @@ async def test_collects_garbage():
         gc.collect()
 
 
+async def test_forks():
+    before = len(FORKS)
+    await anyio.run_process(["true"])
+    assert len(FORKS) == before + 1
+
+
 async def test_waits_on_the_wall():
     time.sleep(0.4)
 
@@ -98,11 +105,28 @@ async def test_fails_for_its_own_reason():
     assert 1 == 2, "its own reason"
 """
 
+# Stands for the kernel, which copies the page tables of a large process. Hooks that were set later run outside of it.
+_SLOW_FORK = """
+import os, time
+
+FORKS = []
+
+
+def copy_much():
+    end = time.thread_time() + 0.4
+    while time.thread_time() < end:
+        sum(range(1000))
+    FORKS.append(end)
+
+
+os.register_at_fork(before=copy_much)
+"""
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> GuardedRun:
     """All cases in one run."""
-    return guarded_run(tmp_path_factory.mktemp("loop"), _CASES)
+    return guarded_run(tmp_path_factory.mktemp("loop"), _CASES, _SLOW_FORK)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +136,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> GuardedRun:
         "test_computes_in_small_steps",
         "test_computes_in_a_thread",
         "test_collects_garbage",
+        "test_forks",
         "test_waits_on_the_wall",
         "test_may_block",
         "test_without_a_loop",
