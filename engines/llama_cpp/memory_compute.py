@@ -13,7 +13,7 @@ from engines.llama_cpp.graphs.folding import folded_signs, layers_to_build
 from engines.llama_cpp.graphs.network import Batch, Network, UnknownNetworkError
 from engines.llama_cpp.graphs.rwkv import Rwkv7
 from engines.llama_cpp.graphs.scheduler import Policy, assign, compute_bytes
-from engines.llama_cpp.memory_launch import HOST, Launch
+from engines.llama_cpp.memory_launch import CELLS, HOST, Launch, pad
 from engines.llama_cpp.memory_model import DELTA_NETS, ModelShape
 
 _PROBE_TOKENS = 16
@@ -67,6 +67,20 @@ def compute_buffers(model: ModelShape, launch: Launch, placed: Mapping[str, int]
         return None
     places = [*range(len(devices)), HOST]
     return dict(zip(places, most, strict=True))
+
+
+def first_batch_buffers(model: ModelShape, launch: Launch, placed: Mapping[str, int]) -> dict[int, int] | None:
+    """Bytes that one full batch of one sequence touches in an empty context, by place."""
+    tokens = min(launch.ubatch, launch.slot_context)
+    alone = replace(
+        launch,
+        slot_context=min(launch.slot_context, pad(tokens, CELLS)),
+        slots=1,
+        streams=1,
+        tokens=tokens,
+        outputs=min(launch.outputs, tokens),
+    )
+    return compute_buffers(model, alone, placed)
 
 
 def _policy(launch: Launch, *, newer: bool) -> Policy:

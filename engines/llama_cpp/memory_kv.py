@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 from engines.llama_cpp.graphs.backends import host_backend
 from engines.llama_cpp.graphs.tensors import row_bytes
-from engines.llama_cpp.memory_launch import HOST, Launch, pad
+from engines.llama_cpp.memory_launch import CELLS, HOST, Launch, pad
 from engines.llama_cpp.memory_model import LayerShape, ModelShape
 
-_CELLS = 256
 _FLOAT = 4
 
 
@@ -50,7 +49,7 @@ def _window_cells(model: ModelShape, launch: Launch) -> int:
         return launch.slot_context
     window = max(layer.window or 0 for layer in model.layers)
     sequences = launch.slots if launch.unified else 1
-    return pad(min(launch.slot_context, window * sequences + launch.ubatch), _CELLS)
+    return pad(min(launch.slot_context, window * sequences + launch.ubatch), CELLS)
 
 
 def value_row(model: ModelShape, launch: Launch, layer: LayerShape) -> int:
@@ -110,3 +109,16 @@ def output_bytes(model: ModelShape, launch: Launch) -> int:
     row = model.vocabulary + (model.embedding if launch.choices.embeddings else 0)
     extra = host_backend(launch.choices.devices[0]).extra if launch.places[-1] != HOST else 0
     return _FLOAT * row * launch.slots + extra
+
+
+def grown_output_bytes(model: ModelShape, launch: Launch) -> int:
+    """Bytes that the output buffer grows by when texts of a whole batch are embedded or ranked.
+
+    The buffer is declared with one row a slot. ``llama_context::output_reserve`` makes it anew for every token of the
+    batch, logits over the whole vocabulary included, which nobody reads: a large vocabulary makes gigabytes of it.
+    """
+    choices = launch.choices
+    if not choices.embeddings and model.causal:
+        return 0
+    rows = max(launch.slots, min(launch.batch, launch.context) if model.causal else launch.ubatch)
+    return _FLOAT * (model.vocabulary + model.embedding) * (rows - launch.slots)

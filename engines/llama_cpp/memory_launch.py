@@ -10,8 +10,9 @@ from itertools import accumulate
 
 from engines.llama_cpp.memory_model import ModelShape
 
-_CELLS = 256  # contexts are rounded up to this many tokens
 _DEFAULT_SLOTS = 4
+CELLS = 256
+"""Contexts are rounded up to this many tokens."""
 HOST = -1
 """Place of what lies in host memory; devices are counted from 0."""
 
@@ -117,8 +118,8 @@ def resolve(choices: LaunchChoices, model: ModelShape) -> Launch:
     slots = choices.slots if choices.slots is not None else _DEFAULT_SLOTS
     unified = choices.slots is None if choices.kv_unified is None else choices.kv_unified
     asked = choices.ctx_size or model.trained_context
-    context = pad(asked, _CELLS)
-    slot_context = context if unified else pad(context // slots, _CELLS)
+    context = pad(asked, CELLS)
+    slot_context = context if unified else pad(context // slots, CELLS)
     if not unified:
         context = slot_context * slots
     # A request to embed must fit one batch, so the server makes both alike.

@@ -7,9 +7,15 @@ from dataclasses import dataclass, replace
 
 from engines.contract import MemoryEstimate
 from engines.llama_cpp.graphs.backends import family_of
-from engines.llama_cpp.memory_compute import ComputeMemo, compute_buffers, compute_guess, keeps_flash_attention
+from engines.llama_cpp.memory_compute import (
+    ComputeMemo,
+    compute_buffers,
+    compute_guess,
+    first_batch_buffers,
+    keeps_flash_attention,
+)
 from engines.llama_cpp.memory_host import checkpoint_bytes, checkpoints_limit, program_bytes
-from engines.llama_cpp.memory_kv import cache_bytes, output_bytes, state_bytes, window_bytes
+from engines.llama_cpp.memory_kv import cache_bytes, grown_output_bytes, output_bytes, state_bytes, window_bytes
 from engines.llama_cpp.memory_launch import HOST, Launch, LaunchChoices, resolve
 from engines.llama_cpp.memory_model import ModelShape
 from engines.llama_cpp.memory_weights import WeightBytes, weight_bytes
@@ -36,7 +42,8 @@ class Buffers:
         weights: weights read into memory there, a projector's too.
         repacked: weights in the CPU's own form, beside the mapped ones.
         compute: what is reserved for computing.
-        output: logits and embeddings.
+        output: logits and embeddings, as they are reserved.
+        grown_output: what they grow by when texts are embedded; nothing declares it.
         program: the server itself, its tables and kept graphs; on a device: its context.
         prompt_cache: what prompts that left their slot may grow to.
         checkpoints: what context checkpoints may grow to.
@@ -49,6 +56,7 @@ class Buffers:
     recurrent: int | None = 0
     compute: int | None = 0
     output: int | None = 0
+    grown_output: int | None = 0
     program: int | None = 0
     prompt_cache: int | None = 0
     checkpoints: int | None = 0
@@ -118,7 +126,7 @@ def pool_estimates(table: MemoryTable) -> Mapping[str, MemoryEstimate]:
             weights=_sum(buffers.mapped, buffers.weights, buffers.repacked),
             kv=_sum(buffers.kv, buffers.recurrent),
             compute=_sum(buffers.compute, buffers.output) if buffers.compute is not None else None,
-            other=_sum(buffers.program, buffers.prompt_cache, buffers.checkpoints),
+            other=_sum(buffers.program, buffers.grown_output, buffers.prompt_cache, buffers.checkpoints),
             mapped=buffers.mapped,
             upper=table.upper[name],
         )
@@ -143,6 +151,7 @@ def _host_buffers(
         recurrent=state_bytes(model, launch).get(HOST, 0),
         compute=None if compute is None else compute[HOST],
         output=output_bytes(model, launch),
+        grown_output=grown_output_bytes(model, launch),
         program=program_bytes(model, launch),
         prompt_cache=_DEFAULT_CACHE_RAM if choices.cache_ram is None else choices.cache_ram,
         checkpoints=checkpoints_limit(model, launch, window_bytes(model, launch)),
@@ -154,6 +163,19 @@ def _first_request_bytes(model: ModelShape, launch: Launch, host: Buffers) -> in
         return None
     held = _sum(host.weights, host.repacked, host.kv, host.recurrent, host.output, host.program)
     return None if held is None else held + checkpoint_bytes(model)
+
+
+def full_batch_bytes(model: ModelShape, table: MemoryTable) -> int | None:
+    """Anonymous memory of the process after one full batch in an empty context, where no device takes part.
+
+    The compute buffer is reserved for a full context, whose masks and scores only a long conversation touches.
+    """
+    weights = weight_bytes(model, table.launch)
+    if table.first_request_bytes is None or weights is None:
+        return None
+    touched = first_batch_buffers(model, table.launch, weights.placed)
+    grown = table.by_place[HOST_POOL].grown_output or 0
+    return None if touched is None else table.first_request_bytes + touched[HOST] + grown
 
 
 def _upper(model: ModelShape, launch: Launch, name: str, compute: int | None) -> int:

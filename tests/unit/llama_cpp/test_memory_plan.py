@@ -16,7 +16,7 @@ from engines.llama_cpp.adapter import LlamaCppAdapter
 from engines.llama_cpp.memory import build_number, estimate_memory, table_of
 from engines.llama_cpp.memory_launch import LaunchChoices
 from engines.llama_cpp.memory_model import model_shape
-from engines.llama_cpp.memory_plan import memory_table
+from engines.llama_cpp.memory_plan import full_batch_bytes, memory_table
 from engines.llama_cpp.settings import LlamaCppSettings
 from tests.support.memory_rows import metadata_of_row, recorded_headers
 
@@ -79,6 +79,31 @@ def test_the_prompt_cache_is_counted(llama: ModelMetadata) -> None:
     """It grows unseen, up to what the plan says."""
     tables = [table_of(_draft(llama, settings=LlamaCppSettings(cache_ram=size))) for size in ("0", "512MiB")]
     assert [table.by_place["host"].prompt_cache for table in tables if table is not None] == [0, 512 * _MIB]
+
+
+def test_logits_of_a_whole_batch_are_counted_where_texts_are_embedded() -> None:
+    """Nothing declares them, and nobody reads them: 14 MiB of a toy, gigabytes with a vocabulary of 250,000."""
+    shape = model_shape(metadata_of_row(_header("bert")))
+    assert shape is not None
+    choices = LaunchChoices(ctx_size=2048, slots=1, embeddings=True, build_number=10435, has_device_backend=True)
+    table = memory_table(shape, choices)
+    assert table.by_place["host"].grown_output == 4 * (8192 + 384) * 511
+    assert full_batch_bytes(shape, table) == pytest.approx(38.8 * _MIB, abs=3 * _MIB)  # as seen of b10068
+    chat = memory_table(shape, replace(choices, embeddings=False)).by_place["host"]
+    assert chat.grown_output == table.by_place["host"].grown_output  # an encoder can do nothing else
+
+
+def test_a_first_batch_does_not_touch_what_a_full_context_needs(llama: ModelMetadata) -> None:
+    """Masks are as long as the context: they are reserved at once, and written as far as it is filled."""
+    shape = model_shape(llama)
+    assert shape is not None
+    tables = [memory_table(shape, LaunchChoices(ctx_size=size, slots=1)) for size in (1024, 65536)]
+    computed = [table.by_place["host"].compute or 0 for table in tables]
+    firsts = [full_batch_bytes(shape, table) or 0 for table in tables]
+    kv = [table.by_place["host"].kv or 0 for table in tables]
+    assert computed[1] > computed[0] + 60 * _MIB
+    assert firsts[1] - kv[1] == firsts[0] - kv[0]
+    assert all(table.by_place["host"].grown_output == 0 for table in tables)
 
 
 def test_layers_on_a_device_move_their_bytes_there(llama: ModelMetadata) -> None:
