@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 
 from bench.support.engines import add_engine_options, real_model
@@ -50,7 +51,7 @@ def measure(chosen: argparse.Namespace) -> list[Table]:
         house_options = {"engine": chosen.engine, "model_file": real_model(chosen.model)}
         with open_house(Path(name), **house_options, nginx_path=find_nginx(chosen.nginx)) as house:
             tables = []
-            for model, stream in ((CANNED, False), (CANNED, True), (TOY, False), (TOY, True), (REAL, False)):
+            for model, stream in product((CANNED, TOY, REAL), (False, True)):
                 say(f"{_KINDS[model]}, {'streamed' if stream else 'whole answers'}")
                 ways = house.ways(model, stream=stream)
                 samples = alternate(ways, rounds, block[model], _BUDGET[chosen.quick])

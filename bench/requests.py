@@ -14,16 +14,22 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.support.engines import add_engine_options
+from bench.support.engines import add_engine_options, real_model
 from bench.support.http import Burst, Load
 from bench.support.machine import cpu_seconds
 from bench.support.others import find_nginx
 from bench.support.report import Progress, Table, milliseconds, options, run
-from bench.support.sides import CANNED, DAEMON, ROUTER, STRAIGHT, TOY, Ways, open_house
+from bench.support.sides import CANNED, DAEMON, REAL, ROUTER, STRAIGHT, TOY, Ways, open_house
 from bench.support.stats import Samples, percentile, show_ratio, verdict
 
 _CONNECTIONS = (1, 16, 64)
-_KINDS = {CANNED: "canned engine (constant bytes)", TOY: "real llama-server, toy weights"}
+_KINDS = {
+    CANNED: "canned engine (constant bytes)",
+    TOY: "real llama-server, toy weights",
+    REAL: "real llama-server, real model",
+}
+# A token of a real model takes so much longer that a turn of the same length would hold too few of them.
+_LONGER = {REAL: 5}
 # From here on the generator itself was short of CPU, and a rate is a lower bound.
 _BUSY = 0.9
 
@@ -51,7 +57,7 @@ class _Rates:
 def main() -> None:
     """The command."""
     parser = options(__doc__)
-    add_engine_options(parser)
+    add_engine_options(parser, model=True)
     parser.add_argument("--nginx", type=Path, help="an nginx; else the one on PATH, else none")
     parser.add_argument("--stream", action="store_true", help="streamed answers")
     parser.add_argument("--rounds", type=int, help="turns of each way (default 4, quick 1)")
@@ -65,15 +71,16 @@ def measure(chosen: argparse.Namespace) -> list[Table]:
     rounds = chosen.rounds or (1 if chosen.quick else 4)
     seconds = chosen.seconds or (0.2 if chosen.quick else 0.8)
     tables = []
+    real = real_model(chosen.model)
     with tempfile.TemporaryDirectory(prefix="eh-bench-") as name:
         nginx = find_nginx(chosen.nginx)
-        with open_house(Path(name), engine=chosen.engine, nginx_path=nginx) as house:
-            for model in (CANNED, TOY):
+        with open_house(Path(name), engine=chosen.engine, nginx_path=nginx, model_file=real) as house:
+            for model in (CANNED, TOY, REAL):
                 ways = house.ways(model, stream=chosen.stream)
                 results = {}
                 for count in _CONNECTIONS:
                     say(f"{_KINDS[model]}, {count} connections")
-                    results[count] = _alternate(ways, count, rounds, seconds)
+                    results[count] = _alternate(ways, count, rounds, seconds * _LONGER.get(model, 1))
                 tables.append(_table(ways, results, stream=chosen.stream))
     return tables
 

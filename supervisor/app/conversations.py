@@ -9,6 +9,7 @@ from pathlib import Path
 from engines.registry import adapter_for
 from supervisor.clock import Clock
 from supervisor.config.schema import Config
+from supervisor.config.sections import CacheConfig
 from supervisor.events import EventBus
 from supervisor.sessions.keeper import Keeper, KeepLimits
 from supervisor.sessions.store import Store, StoreLimits
@@ -29,9 +30,13 @@ def planned_folder(config: Config) -> Path | None:
 
 def conversation_keeper(config: Callable[[], Config], clock: Clock, bus: EventBus) -> Keeper:
     """The keeper; ``config`` is the one in use."""
+    known: tuple[CacheConfig, KeepLimits] | None = None
 
     def limits() -> KeepLimits:
+        nonlocal known
         cache = config().cache
-        return KeepLimits(cache.enabled, StoreLimits(cache.budget, cache.max_age))
+        if known is None or known[0] is not cache:  # asked for several times a request
+            known = (cache, KeepLimits(cache.enabled, StoreLimits(cache.budget, cache.max_age)))
+        return known[1]
 
     return Keeper(Store(kept_folder(config()), clock, bus), adapter_for, limits, clock, bus)

@@ -12,6 +12,9 @@ from supervisor.broker.tickets import Ticket
 from supervisor.instances.launch import Launch
 from supervisor.models.catalog import ModelEntry
 
+# Of a launch and its free slots: one of them.
+Prefers = Callable[[Launch, Sequence[int]], int]
+
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
@@ -34,7 +37,7 @@ class LeaseRequest:
     keep_alive: float | None = None
     body: bytes = field(default=b"", repr=False, compare=False)
     working: Mapping[str, int] = field(default_factory=dict, compare=False, hash=False)
-    prefers: Callable[[Launch, Sequence[int]], int] | None = field(default=None, repr=False, compare=False)
+    prefers: Prefers | None = field(default=None, repr=False, compare=False)
 
     def ticket(self, number: int, now: float, *, slotless: bool) -> Ticket:
         """Its place in the queue, from this monotonic second on."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from supervisor.broker.lease import LeaseRequest
+from supervisor.broker.lease import LeaseRequest, Prefers
 from supervisor.errors import UpstreamError
 from supervisor.gateway.conversations import OUTCOME_HEADER, Conversations, NoConversations, Turn
 from supervisor.gateway.exchange import Exchange
@@ -54,17 +54,25 @@ Read = Callable[[Reading], Awaitable[T]]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What an engine is asked, for whom; ``tokens``: of its prompt, by estimate; ``talk``: what it is to slots."""
+    """What an engine is asked, for whom; ``tokens``: of its prompt, by estimate; ``talk``: what it is to slots.
+
+    ``keep_alive``: as ``LeaseRequest``.
+    """
 
     exchange: Exchange
-    request: LeaseRequest
+    entry: ModelEntry
     post: Post
     tokens: int
     talk: Talk = Touch.NOTHING
+    keep_alive: float | None = None
 
 
 def lease_request(
-    exchange: Exchange, entry: ModelEntry, body: bytes = b"", keep_alive: float | None = None
+    exchange: Exchange,
+    entry: ModelEntry,
+    body: bytes = b"",
+    keep_alive: float | None = None,
+    prefers: Prefers | None = None,
 ) -> LeaseRequest:
     """What the broker is asked for this request: it queues where its caller stands."""
     standing = exchange.standing
@@ -76,6 +84,7 @@ def lease_request(
         standing.weight,
         keep_alive=keep_alive,
         body=body,
+        prefers=prefers,
     )
 
 
@@ -140,7 +149,8 @@ class Asking:
 
     async def _once(self, question: Question, read: Read[T]) -> T:
         post, exchange = question.post, question.exchange
-        request = replace(question.request, prefers=partial(self._conversations.prefers, question.talk))
+        prefers = partial(self._conversations.prefers, question.talk)
+        request = lease_request(exchange, question.entry, post.body, question.keep_alive, prefers)
         async with self._leases.lease(request) as lease:
             exchange.leased(lease)
             tell = partial(exchange.headers.__setitem__, OUTCOME_HEADER)
@@ -149,7 +159,7 @@ class Asking:
             try:
                 async with watched(lease, self._limits(), question.tokens) as watchdog:
                     try:
-                        sent = replace(post, body=turn.pinned(post.body))
+                        sent = Post(post.model, post.path, turn.pinned(post.body), post.idle_timeout)
                         async with lease.launch.calls, open_upstream(lease, sent) as upstream:
                             result = await read(Reading(post.model, lease, watchdog, upstream, turn))
                             answered = upstream.complete

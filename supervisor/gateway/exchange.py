@@ -6,7 +6,7 @@ import re
 import secrets
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 from aiohttp import web
@@ -16,7 +16,7 @@ from supervisor.errors import SupervisorError
 from supervisor.events import EventBus, InternalError, RequestFinished
 from supervisor.gateway.caller import Caller
 from supervisor.gateway.errors import internal_error
-from supervisor.gateway.measure import Measure
+from supervisor.gateway.measure import NOTHING, Measure
 from supervisor.gateway.ports import Lease
 from supervisor.gateway.standing import Standing
 from supervisor.gateway.token_meter import TokenMeter
@@ -129,7 +129,7 @@ class Exchange:
 
     def _tell(self, request: web.Request, status: int, ended: float) -> None:
         first = None if self._first_byte is None else self._first_byte - self._started
-        worked = None if self._measure is None else self._measure.result()
+        worked = (None if self._measure is None else self._measure.result()) or NOTHING
         self._bus.publish(
             RequestFinished(
                 request_id=self.request_id,
@@ -141,7 +141,11 @@ class Exchange:
                 outcome=self.outcome,
                 seconds=ended - self._started,
                 first_byte_seconds=first,
-                **(asdict(worked) if worked is not None else {}),
+                prompt_tokens=worked.prompt_tokens,
+                cached_tokens=worked.cached_tokens,
+                generated_tokens=worked.generated_tokens,
+                first_token_seconds=worked.first_token_seconds,
+                token_seconds=worked.token_seconds,
             )
         )
 

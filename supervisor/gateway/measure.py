@@ -31,6 +31,9 @@ class Worked:
     token_seconds: float | None
 
 
+NOTHING = Worked(None, None, None, None, None)
+
+
 class Measure:
     """Told of each read of an engine's stream; reads one frame of it at the end, and none before."""
 

@@ -15,7 +15,7 @@ import orjson
 
 from engines.contract import EngineKind
 from supervisor.errors import UpstreamError
-from supervisor.gateway.asking import Asking, Question, Read, Reading, lease_request
+from supervisor.gateway.asking import Asking, Question, Read, Reading
 from supervisor.gateway.client_stream import ClientStream
 from supervisor.gateway.conversations import Conversations, NoConversations
 from supervisor.gateway.exchange import Exchange
@@ -128,10 +128,9 @@ class Relay:
         limits = self._settings.watchdogs()
         tokens = estimate_tokens(call.body, len(payload), limits.image_tokens, limits.enough_tokens)
         post = Post(entry.id, call.path, payload, idle_timeout=limits.longest)
-        request = lease_request(call.exchange, entry, payload, call.keep_alive)
         look = partial(self._conversations.about, entry, call.exchange.standing.account, call.session, call.body)
         talk = await anyio.to_thread.run_sync(look) if call.large else look()
-        return await self._asking.ask(Question(call.exchange, request, post, tokens, talk), read)
+        return await self._asking.ask(Question(call.exchange, entry, post, tokens, talk, call.keep_alive), read)
 
 
 def _sent(adapter: Generation, call: Call) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class SideCalls:
                 ) from error
 
         post = Post(entry.id, path, payload, limits.longest)
-        return await self._asking.ask(Question(exchange, lease_request(exchange, entry, payload), post, tokens), read)
+        return await self._asking.ask(Question(exchange, entry, post, tokens), read)
 
     async def load(self, exchange: Exchange, entry: ModelEntry, keep_alive: float | None) -> None:
         """Have the model ready, and kept for so long; as ``LeaseRequest`` says.

@@ -149,7 +149,7 @@ class Keeper:
             return _NO_TURN
         if page.slots.finds_itself:
             return self._own.begin(page, lease.slot, talk, request_id, tell) if talk is not Touch.ANY else _NO_TURN
-        if not isinstance(talk, Conversation) or page.scrambling or not page.slots.may_pin(page.launch.plan):
+        if not isinstance(talk, Conversation) or page.scrambling or not page.may_pin:
             return _Scramble(page)
         if not page.keyed.is_set():
             with anyio.move_on_after(BEGIN_SECONDS):
@@ -318,7 +318,8 @@ class Keeper:
         self._tell_costs(page)
         served = (begun.request_id, launch.plan.model_id, launch.instance_id, slot, turn.outcome)
         self._bus.publish(SessionServed(*served, read.cached, read.total))
-        self._wake.set()
+        if launch.saving or page.unsettled:  # else there is nothing that ``run`` would write or ask
+            self._wake.set()
 
     def _tell_costs(self, page: LaunchSlots) -> None:
         """What the end of the launch costs those who hold conversations there, and those who wait for its memory."""

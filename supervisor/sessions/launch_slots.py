@@ -19,6 +19,7 @@ class LaunchSlots:
     Attributes:
         launch: the process.
         slots: its engine's part.
+        may_pin: whether requests can be sent to a slot.
         holdings: what idle slots hold; not there: nothing that anybody would come back for.
         epochs: a number for each slot that changes with every use of it: what was begun before is not what is there.
         active: slots that a request has now.
@@ -33,6 +34,7 @@ class LaunchSlots:
     def __init__(self, launch: Launch, slots: Slots, folder: Path | None) -> None:
         self.launch = launch
         self.slots = slots
+        self.may_pin = slots.may_pin(launch.plan)
         self.holdings: dict[int, Holding] = {}
         self.epochs: dict[int, int] = {}
         self.active: set[int] = set()
