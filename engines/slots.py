@@ -53,6 +53,8 @@ class Slots(Protocol):
     """
 
     finds_itself: ClassVar[bool]
+    uses_path: ClassVar[str | None]
+    """Where ``uses`` are told; None: nowhere."""
 
     def pinned(self, payload: bytes, slot: int) -> bytes:
         """A generation's body, sent to this very slot."""
@@ -68,6 +70,10 @@ class Slots(Protocol):
 
     def prompt_read(self, data: bytes) -> PromptRead | None:
         """What a progress report says of the prompt; None: it is none."""
+        ...
+
+    def uses(self, body: bytes) -> Mapping[int, object]:
+        """From an answer of ``uses_path``: for each slot what is another after each use; empty if it can't be read."""
         ...
 
     def save(self, slot: int, name: str) -> SlotCall:

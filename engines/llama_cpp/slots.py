@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 
 from engines.llama_cpp.extra_args import flag_of
+from engines.llama_cpp.health import SLOTS_PATH
 from engines.slots import PromptRead, SlotAnswer, SlotCall
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class LlamaCppSlots:
     """Implements ``Slots`` for ``llama-server``."""
 
     finds_itself: ClassVar[bool] = False
+    uses_path: ClassVar[str | None] = SLOTS_PATH
 
     def pinned(self, payload: bytes, slot: int) -> bytes:
         """``id_slot`` as the last field: it wins over one before it."""
@@ -71,8 +73,8 @@ class LlamaCppSlots:
         return plan.slots > 0 and sum(1 for flag, _ in _flags(plan.argv) if flag in _SLOT_COUNT) == 1
 
     def keeps_text(self, body: Mapping[str, Any]) -> bool:
-        """An adapter by request (``lora``) shapes the KV, and nothing in a file tells it."""
-        return not body.get("lora")
+        """An adapter by request, or a KV that is shifted to fit, and nothing in a file tells it."""
+        return not (body.get("lora") or body.get("n_cache_reuse"))
 
     def prompt_read(self, data: bytes) -> PromptRead | None:
         """``{"prompt_progress": {"total", "cache", "processed", "time_ms"}}`` of the first chunks."""
@@ -83,6 +85,13 @@ class LlamaCppSlots:
             return PromptRead(int(progress["total"]), int(progress["cache"]))
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
             return None
+
+    def uses(self, body: bytes) -> Mapping[int, object]:
+        """``id_task``: of the last one that a slot had; not there before the first. Saving and restoring are none."""
+        try:
+            return {int(row["id"]): row.get("id_task") for row in orjson.loads(body)}
+        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError):
+            return {}
 
     def save(self, slot: int, name: str) -> SlotCall:
         """``POST /slots/N?action=save``."""
@@ -114,7 +123,9 @@ class LlamaCppSlots:
         return Path(found[-1]) if found else None
 
     def fingerprint(self, plan: LaunchPlan) -> tuple[str, ...] | None:
-        """Build, context and KV type of the plan, and the flags that are not known to be without effect.
+        """Build, context and KV type of the plan, its environment, and flags that are not known to be without effect.
+
+        Any flag can be given by the environment too, as ``LLAMA_ARG_…``.
 
         A draft model has a KV of its own that no file holds.
         """
@@ -122,7 +133,8 @@ class LlamaCppSlots:
         if any("draft" in flag or flag == "-md" for flag, _ in flags):
             return None
         said = [word for flag, value in flags for word in (flag, value or "")]
-        return (plan.engine.value, plan.fingerprint, str(plan.ctx_size), str(plan.cache_type), *said)
+        around = [word for name, value in sorted(plan.env.items()) for word in (name, value)]
+        return (plan.engine.value, plan.fingerprint, str(plan.ctx_size), str(plan.cache_type), *said, *around)
 
 
 def _call(slot: int, action: str, name: str) -> SlotCall:

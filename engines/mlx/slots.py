@@ -18,6 +18,7 @@ class MlxSlots:
     """Implements ``Slots`` for the MLX server."""
 
     finds_itself: ClassVar[bool] = True
+    uses_path: ClassVar[str | None] = None
 
     def pinned(self, payload: bytes, _slot: int) -> bytes:
         """As it is: any answer can go on from any prefix."""
@@ -40,6 +41,10 @@ class MlxSlots:
             return PromptRead(int(progress["total"]), int(progress["cache"]))
         except (ValueError, KeyError, TypeError):
             return None
+
+    def uses(self, _body: bytes) -> Mapping[int, object]:
+        """None: any answer can go on from any prefix."""
+        return {}
 
     def save(self, slot: int, name: str) -> SlotCall:
         """It has no such call.

@@ -106,10 +106,12 @@ class UpstreamApi:
             self._conversations.unsure(lease.launch)
         touch = Touch.NOTHING if quiet else Touch.ANY
         turn = await self._conversations.begin(lease, touch, exchange.request_id, lambda _: None)
+        answered = False
         try:
             yield
+            answered = True
         finally:
-            turn.end(answered=True)
+            turn.end(answered=answered)
 
     def _find(self, rest: str, exchange: Exchange) -> tuple[ModelEntry, str]:
         """The model and the path: of several ways to part them, the longest name that is one."""

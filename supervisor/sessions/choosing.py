@@ -32,6 +32,7 @@ class Holding:
         used_at: monotonic seconds.
         seconds: to compute it anew.
         kept: tokens of it that a file holds.
+        file: id of that file.
     """
 
     talk: Conversation
@@ -39,6 +40,7 @@ class Holding:
     used_at: float
     seconds: float
     kept: int = 0
+    file: str | None = None
 
     @property
     def unsaved(self) -> float:

@@ -32,6 +32,8 @@ class Touch(Enum):
     """It is answered without one."""
     ANY = "any"
     """The engine chooses, and one or more hold something else afterwards."""
+    SEVERAL = "several"
+    """The same, for a request that makes text: several choices or prompts, or a form that nobody here knows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,8 +80,8 @@ async def save(page: LaunchSlots, slot: int, filing: Filing, why: str) -> bool:
         began = monotonic()
         answer = await ask_slot(launch, page.slots, page.slots.save(slot, name))
         seconds = monotonic() - began
-        if page.epochs.get(slot) != epoch:
-            reason = "the slot was used again meanwhile"
+        if page.epochs.get(slot) != epoch or page.is_unsure:
+            reason = "the slot was used again meanwhile, or may have been"
             filing.bus.publish(SessionSaveDropped(launch.plan.model_id, launch.instance_id, slot, reason))
             return False
         reason = _why_not(page, slot, holding, answer, filing.bus)
@@ -122,7 +122,7 @@ async def _commit(
     kept = await filing.store.commit(name, wanted)
     filing.speeds.file_was_moved(tokens, kept.size, seconds)
     if page.epochs.get(slot) == epoch:
-        page.saved(slot, tokens)
+        page.saved(slot, tokens, kept.id)
     facts = (launch.plan.model_id, launch.instance_id, slot, tokens, kept.size, seconds, holding.seconds, why)
     filing.later(_secure, filing, kept, SessionSaved(*facts))
 
@@ -137,12 +137,12 @@ async def restore(page: LaunchSlots, slot: int, kept: Kept, filing: Filing) -> b
     """Have a slot hold what a file holds; to be called under the instance's lock. Whether the engine says it does."""
     launch, store = page.launch, filing.store
     if not await store.is_whole(kept):
-        await store.drop([kept], "not there, or not whole")
+        await store.drop([kept], "not there, or not as it was written")
         return False
     began = monotonic()
     answer = await ask_slot(launch, page.slots, page.slots.restore(slot, f"{kept.id}.kv"))
     seconds = monotonic() - began
-    if answer.done and answer.tokens:
+    if answer.done and answer.tokens == kept.tokens:
         filing.speeds.file_was_moved(kept.tokens, kept.size, seconds)
         facts = (launch.plan.model_id, launch.instance_id, slot, answer.tokens, kept.size, seconds)
         filing.bus.publish(SessionRestored(*facts))
@@ -151,7 +151,9 @@ async def restore(page: LaunchSlots, slot: int, kept: Kept, filing: Filing) -> b
     if answer.never:
         refuse(page, f"the engine does not restore slots: {answer.why}", filing.bus)
         return False
-    why = answer.why or "the engine says that it has none of it"
+    if kept.id not in store.files:  # cleared while the engine was asked: nobody's fault
+        return False
+    why = answer.why or f"the engine says that it has {answer.tokens or 0} tokens of it, and {kept.tokens} were saved"
     await give_up(page, slot, kept, why, filing)
     return False
 

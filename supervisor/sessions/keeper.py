@@ -28,6 +28,7 @@ from supervisor.sessions.launch_slots import LaunchSlots
 from supervisor.sessions.model_key import model_key
 from supervisor.sessions.ports import HeldSlot, ServingInstance
 from supervisor.sessions.recognising import Recognising
+from supervisor.sessions.scrambling import look_again, scramble
 from supervisor.sessions.speeds import Speeds
 from supervisor.sessions.store import Store, StoreLimits
 from supervisor.sessions.turn import COLD, HIT, PREFIX, RESTORED, NoTurn, Turn, TurnEnd
@@ -43,6 +44,8 @@ _WORTH = 10
 _TRIM_SECONDS = 3600.0
 _ASK_SECONDS = 1.0
 _NO_TURN = NoTurn()
+# Of a body: it asks for text, and not for what a text is worth.
+_MAKING_TEXT = frozenset({"messages", "prompt"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class _Begun:
     held: Holding | None
     plan: _Plan
     request_id: str
+    scrambles: int
 
 
 class Keeper:
@@ -123,9 +127,10 @@ class Keeper:
         slots = self._adapter_for(entry.engine).slots
         if slots is None:
             return Touch.NOTHING
+        unknown = Touch.SEVERAL if body.keys() & _MAKING_TEXT else Touch.ANY
         if not slots.keeps_text(body):
-            return Touch.ANY
-        return self._reader.read(entry.id, owner, name, body) or Touch.ANY
+            return unknown
+        return self._reader.read(entry.id, owner, name, body) or unknown
 
     def prefers(self, talk: Talk, launch: Launch, free: Sequence[int]) -> int:
         """One of the free slots of a launch, for a request that is granted one now."""
@@ -149,14 +154,15 @@ class Keeper:
             return _NO_TURN
         if page.slots.finds_itself:
             return self._own.begin(page, lease.slot, talk, request_id, tell) if talk is not Touch.ANY else _NO_TURN
-        if not isinstance(talk, Conversation) or page.scrambling or not page.may_pin:
-            return _Scramble(page)
         if not page.keyed.is_set():
             with anyio.move_on_after(BEGIN_SECONDS):
                 await page.keyed.wait()
-        slot = lease.slot
+        await look_again(page)
+        if not isinstance(talk, Conversation) or page.scrambling or not page.may_pin:
+            return await scramble(page, talk, tell, self._tasks.start_soon if self._tasks is not None else None)
+        slot, scrambles = lease.slot, page.scrambles
         held = page.take(slot)
-        plan = self._plan(page, held, talk)
+        plan = self._plan(page, slot, talk)
         try:
             # A save that is under way is waited for: the engine is at it, and what it writes is still right.
             if plan.save or plan.restore is not None or page.saving == slot:
@@ -167,7 +173,7 @@ class Keeper:
         held = page.holdings.get(slot)
         page.touch(slot)
         expected = (plan.outcome, plan.expected)
-        ended = partial(self._ended, _Begun(page, slot, talk, held, plan, request_id))
+        ended = partial(self._ended, _Begun(page, slot, talk, held, plan, request_id, scrambles))
         return Turn(page.slots, slot, expected, tell, ended)
 
     def unsure(self, launch: Launch) -> None:
@@ -199,6 +205,7 @@ class Keeper:
         page = self._page(launch)
         if page is None or not self._keeps(page):
             return
+        await look_again(page)
         await self._settle(page)
         for slot in page.worth_saving(LEAST_SECONDS):
             async with self._locks.alone(page) as current:
@@ -231,19 +238,25 @@ class Keeper:
         return [kept.row() for kept in sorted(self.store.files.values(), key=lambda kept: -kept.used_at)]
 
     async def clear(self, model: str | None) -> tuple[int, int]:
-        """Remove the files of a model, or all, engines' own too; how many of ours there were, and their bytes."""
+        """Remove the files of a model, or all, engines' own too; how many of ours there were, and their bytes.
+
+        What slots hold now is not written again before its conversation goes on.
+        """
         gone = [kept for kept in self.store.files.values() if model in (None, kept.talk.model)]
         for page in self._pages.values():
             for slot, holding in list(page.holdings.items()):
                 if model in (None, holding.talk.model):
-                    page.forget_file(slot)
+                    page.forbid_saving(slot)
         if model is None:
             await self.store.clear_others()
         return await self.store.drop(gone, "cleared by hand")
 
     def _page(self, launch: Launch) -> LaunchSlots | None:
         page = self._pages.get(launch.instance_id)
-        return page if page is not None and page.launch is launch else None
+        if page is None or page.launch is not launch:
+            return None
+        page.recheck(self.store.files)
+        return page
 
     def _least(self, page: LaunchSlots | None, free: Sequence[int]) -> int:
         """Of slots that are only counted, one that holds nothing."""
@@ -264,7 +277,8 @@ class Keeper:
             return None
         return best_kept(self.store.files.values(), page.key, talk)
 
-    def _plan(self, page: LaunchSlots, held: Holding | None, talk: Conversation) -> _Plan:
+    def _plan(self, page: LaunchSlots, slot: int, talk: Conversation) -> _Plan:
+        held = page.holdings.get(slot)
         speeds = self._speed(page)
         common = 0 if held is None else held.common_tokens(talk)
         own = held is not None and held.talk.is_continued_by(talk)
@@ -279,7 +293,7 @@ class Keeper:
             lost = held.unsaved if plan.restore is not None else lost_by(held, talk)
             takes = speeds.transfer(held.tokens)
             allowed = min(_LONGEST_HANDOVER, max(HANDOVER_SECONDS, lost / _WORTH))
-            plan.save = lost >= LEAST_SECONDS and takes <= allowed
+            plan.save = lost >= LEAST_SECONDS and takes <= allowed and page.may_save(slot)
         return plan
 
     async def _prepare(self, page: LaunchSlots, slot: int, plan: _Plan) -> None:
@@ -307,11 +321,15 @@ class Keeper:
             return
         if end.seconds is not None:
             speeds.prompt_was_read(read.total - read.cached, end.seconds)
-        kept = plan.restore.tokens if plan.restore is not None else held.kept if held is not None else 0
-        kept = 0 if end.missed else min(kept, read.cached)
-        now = self._clock.monotonic()
-        page.leave(slot, Holding(begun.talk, read.total, now, speeds.prefill(read.total), kept), settled=end.answered)
-        if end.missed and plan.restore is not None and self._tasks is not None:
+        kept, file = (0, None) if held is None else (held.kept, held.file)
+        if plan.restore is not None:
+            kept, file = plan.restore.tokens, plan.restore.id
+        known = (0, None) if end.missed else (min(kept, read.cached), file)
+        now, seconds = self._clock.monotonic(), speeds.prefill(read.total)
+        page.leave(slot, Holding(begun.talk, read.total, now, seconds, *known), settled=end.answered)
+        page.recheck(self.store.files)
+        undisturbed = begun.scrambles == page.scrambles
+        if end.missed and undisturbed and plan.restore is not None and self._tasks is not None:
             why = f"of {plan.expected} tokens that it should have had of a prompt, the slot had {read.cached}"
             self._tasks.start_soon(give_up, page, slot, plan.restore, why, self._filing(page))
         launch = page.launch
@@ -334,7 +352,10 @@ class Keeper:
         return min(holding.seconds, moved) if self._keeps(page) else holding.seconds
 
     def _kept_pages(self) -> list[LaunchSlots]:
-        return [page for page in self._pages.values() if self._keeps(page)]
+        pages = [page for page in self._pages.values() if self._keeps(page)]
+        for page in pages:
+            page.recheck(self.store.files)
+        return pages
 
     def _keeps(self, page: LaunchSlots) -> bool:
         return page.keeps and self._tasks is not None and self.folder() is not None
@@ -354,21 +375,7 @@ class Keeper:
             started = self._started.get(launch.instance_id, 0.0)
             if words is not None:
                 page.key = await anyio.to_thread.run_sync(model_key, words, files, started)
+                if page.key is None:
+                    refuse(page, "its files can't be read, or changed while it was started", self._bus)
         finally:
             page.keyed.set()
-
-
-class _Scramble(NoTurn):
-    """A request whose slots the engine chooses."""
-
-    __slots__ = ("_page",)
-
-    def __init__(self, page: LaunchSlots) -> None:
-        self._page = page
-        page.scrambling += 1
-        page.scramble()
-
-    def end(self, *, answered: bool) -> None:  # noqa: ARG002  the engine's choice is as unknown either way
-        """It is over; what it left in slots nobody knows."""
-        self._page.scrambling -= 1
-        self._page.scramble()

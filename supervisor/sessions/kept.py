@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from supervisor.sessions.choosing import LEAST_TOKENS, chance
@@ -25,6 +25,7 @@ class Kept:
         seconds: of prefill that it saves.
         saved_at, used_at: seconds since 1970.
         uses: how often it was restored.
+        stamp: of its content, by samples; see ``stamp.py``.
     """
 
     id: str
@@ -36,6 +37,7 @@ class Kept:
     saved_at: float
     used_at: float
     uses: int = 0
+    stamp: str = ""
 
     def common_tokens(self, talk: Conversation) -> int:
         """Tokens that both begin with, by estimate."""
@@ -45,6 +47,10 @@ class Kept:
         """Seconds of prefill saved, by the chance of a return, for each byte."""
         returns = (1 + self.uses) / (2 + self.uses) * chance(now - self.used_at, _HALF_LIFE)
         return self.seconds * returns / max(1, self.size)
+
+    def not_after(self, now: float) -> Kept:
+        """The same, where a clock that was ahead has written later times: it would never grow old."""
+        return replace(self, saved_at=min(self.saved_at, now), used_at=min(self.used_at, now))
 
     def is_replaced_by(self, newer: Kept) -> bool:
         """Whether nothing is lost without it once there is ``newer``."""
@@ -70,6 +76,7 @@ class Kept:
         return {
             **self.row(),
             "key": self.key,
+            "stamp": self.stamp,
             "seconds": self.seconds,
             "name": talk.name,
             "marks": [mark.hex() for mark in talk.marks],
@@ -98,6 +105,7 @@ def kept_of(document: dict[str, Any]) -> Kept:
         saved_at=float(document["saved_at"]),
         used_at=float(document["used_at"]),
         uses=int(document["uses"]),
+        stamp=str(document["stamp"]),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +26,9 @@ class LaunchSlots:
         saving: the slot that is being saved.
         unsettled: slots whose request was given up: the engine may still be at work in them.
         scrambling: requests under way whose slots the engine chooses itself.
+        scrambles: how many there were.
+        before: uses of slots before the first of them; None: what they did is known.
+        looking: held by who asks the engine for these.
         refused: why nothing is saved or restored any more; None: it is.
         useless: restores that had no effect.
         keyed: set once ``key`` is known: what its files are good for; None: they can't be told apart.
@@ -40,7 +43,9 @@ class LaunchSlots:
         self.active: set[int] = set()
         self.saving: int | None = None
         self.unsettled: set[int] = set()
-        self.scrambling = 0
+        self.scrambling = self.scrambles = 0
+        self.before: Mapping[int, object] | None = None
+        self.looking = anyio.Lock()
         self.useless = 0
         self._given_up: dict[int, int] = {}
         self.keyed = anyio.Event()
@@ -57,7 +62,12 @@ class LaunchSlots:
 
     def is_idle(self) -> bool:
         """Nobody uses it."""
-        return not self.active and not self.scrambling
+        return not self.active and not self.is_unsure
+
+    @property
+    def is_unsure(self) -> bool:
+        """The engine may have put something else anywhere, and has not told yet."""
+        return self.scrambling > 0 or self.before is not None
 
     def take(self, slot: int) -> Holding | None:
         """A request has the slot from now on, which holds what it did until ``touch``."""
@@ -84,28 +94,39 @@ class LaunchSlots:
         else:
             self.holdings[slot] = holding
 
-    def saved(self, slot: int, tokens: int) -> None:
+    def saved(self, slot: int, tokens: int, file: str) -> None:
         """A file holds so many tokens of what is there."""
         holding = self.holdings.get(slot)
         if holding is not None:
-            self.holdings[slot] = replace(holding, kept=max(tokens, holding.tokens))
+            self.holdings[slot] = replace(holding, kept=max(tokens, holding.tokens), file=file)
 
-    def forget_file(self, slot: int) -> None:
-        """Its file is gone."""
-        holding = self.holdings.get(slot)
-        if holding is not None:
-            self.holdings[slot] = replace(holding, kept=0)
+    def recheck(self, files: Container[str]) -> None:
+        """Only these files are there: what another one held is not saved."""
+        for slot, holding in self.holdings.items():
+            if holding.file is not None and holding.file not in files:
+                self.holdings[slot] = replace(holding, kept=0, file=None)
 
     def give_up_saving(self, slot: int) -> None:
-        """What is there now could not be saved: it is not tried again while nothing changes."""
+        """What is there now is not saved, nor tried to be, while nothing changes."""
         self._given_up[slot] = self.epochs.get(slot, 0)
+
+    def may_save(self, slot: int) -> bool:
+        """Nobody has given it up."""
+        return self._given_up.get(slot) != self.epochs.get(slot, 0)
+
+    def forbid_saving(self, slot: int) -> None:
+        """What is there now is not to be on the disk, also if it is being written just now."""
+        self.put(slot, self.holdings.get(slot))
+        self.give_up_saving(slot)
 
     def settle(self) -> None:
         """The engine was seen idle: what was given up is over."""
         self.unsettled.clear()
 
     def scramble(self) -> None:
-        """The engine has taken slots by its own choice: whatever was idle may be gone."""
+        """The engine has taken slots by its own choice, or may yet: whatever was idle may be gone."""
+        self.before = {} if self.scrambling else None
+        self.scrambles += 1
         for slot in [slot for slot in self.holdings if slot not in self.active]:
             self.put(slot, None)
 
@@ -117,6 +138,6 @@ class LaunchSlots:
             if slot not in self.active
             and slot not in self.unsettled
             and holding.unsaved >= least
-            and self._given_up.get(slot) != self.epochs.get(slot, 0)
+            and self.may_save(slot)
         ]
         return sorted(found, key=lambda slot: -self.holdings[slot].unsaved)

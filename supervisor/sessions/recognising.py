@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from supervisor.events import EventBus
-from supervisor.sessions.conversation import Conversation
+from supervisor.sessions.conversation import Conversation, Touch
 from supervisor.sessions.events import SessionServed
 from supervisor.sessions.launch_slots import LaunchSlots
 from supervisor.sessions.turn import COLD, HIT, RESTORED, Turn, TurnEnd
@@ -24,12 +24,12 @@ class Recognising:
         self._served: dict[str, deque[tuple[str, Conversation]]] = {}
 
     def begin(
-        self, page: LaunchSlots, slot: int, talk: Conversation, request_id: str, tell: Callable[[str], None]
+        self, page: LaunchSlots, slot: int, talk: Conversation | Touch, request_id: str, tell: Callable[[str], None]
     ) -> Turn:
         """A turn that is sent nowhere in particular, and listens to what the engine had of the prompt."""
 
         def ended(turn: Turn, end: TurnEnd) -> None:
-            if end.read is None:
+            if end.read is None or not isinstance(talk, Conversation):
                 return
             launch = page.launch
             served = self._served.setdefault(launch.plan.model_id, deque(maxlen=_REMEMBERED))
@@ -37,7 +37,8 @@ class Recognising:
             facts = (request_id, launch.plan.model_id, launch.instance_id, slot, turn.outcome)
             self._bus.publish(SessionServed(*facts, end.read.cached, end.read.total))
 
-        return Turn(page.slots, slot, (self._expected(page, talk), _ALL), tell, ended)
+        expected = self._expected(page, talk) if isinstance(talk, Conversation) else COLD
+        return Turn(page.slots, slot, (expected, _ALL), tell, ended)
 
     def _expected(self, page: LaunchSlots, talk: Conversation) -> str:
         before = self._served.get(page.launch.plan.model_id, ())

@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
@@ -23,6 +23,7 @@ from supervisor.clock import Clock
 from supervisor.events import EventBus
 from supervisor.sessions.events import SessionFilesDropped, SessionFolderUnusable
 from supervisor.sessions.kept import Kept, kept_of, too_many
+from supervisor.sessions.stamp import stamp_of
 from supervisor.storage import JsonFile
 
 SCHEMA = 1
@@ -59,6 +60,7 @@ class Store:
         self._bus = bus
         self._secret = secrets.token_bytes(_SECRET_BYTES)
         self._securing: dict[str, anyio.Event] = {}
+        self._begun: set[str] = set()
 
     @property
     def secret(self) -> bytes:
@@ -73,7 +75,8 @@ class Store:
             self.usable = False
             self._bus.publish(SessionFolderUnusable(str(self.folder), _why(error)))
             return
-        self.files = {kept.id: kept for kept in found}
+        now = self._clock.wall()
+        self.files = {kept.id: kept.not_after(now) for kept in found}
         self.usable = True
         if gone:
             self._bus.publish(SessionFilesDropped(len(gone), sum(gone), "leftovers of writes that were cut short"))
@@ -87,10 +90,14 @@ class Store:
         if expected > limits.budget:
             raise NoRoomError(f"it takes about {expected} bytes, and the budget is {limits.budget}")
         name = secrets.token_hex(8) + PART_SUFFIX
+        self._begun.add(name)
         try:
             await anyio.to_thread.run_sync(_make_part, self.folder / name, expected)
-        except OSError as error:
-            raise NoRoomError(_why(error)) from error
+        except BaseException as error:
+            self._begun.discard(name)
+            if isinstance(error, OSError):
+                raise NoRoomError(_why(error)) from error
+            raise
         return name
 
     async def commit(self, name: str, kept: Kept) -> Kept:
@@ -106,10 +113,11 @@ class Store:
         now = self._clock.wall()
         kept = replace(kept, id=name.removesuffix(PART_SUFFIX), saved_at=now, used_at=now)
         try:
-            size = await anyio.to_thread.run_sync(_name_it, self.folder, name, kept)
+            size, stamp = await anyio.to_thread.run_sync(_name_it, self.folder, name, kept)
         except OSError as error:
             raise NoRoomError(_why(error)) from error
-        kept = replace(kept, size=size)
+        self._begun.discard(name)
+        kept = replace(kept, size=size, stamp=stamp)
         self.files[kept.id] = kept
         self._securing[kept.id] = anyio.Event()
         return kept
@@ -126,6 +134,9 @@ class Store:
             await self.drop([kept], _why(error))
             return False
         else:
+            if kept.id not in self.files:  # cleared meanwhile
+                await self._unlink([kept])
+                return False
             await self._remove([old for old in self.files.values() if old is not kept and old.is_replaced_by(kept)])
             await self.trim(limits)
             return True
@@ -139,13 +150,13 @@ class Store:
             await event.wait()
 
     async def discard(self, name: str) -> None:
-        """Remove what was begun."""
+        """Remove what was begun; what an engine writes under its name afterwards goes with the next ``trim``."""
+        self._begun.discard(name)
         await anyio.to_thread.run_sync(_unlink, self.folder / name)
 
     async def is_whole(self, kept: Kept) -> bool:
-        """Whether the file is there as it was written."""
-        path = self.folder / (kept.id + FILE_SUFFIX)
-        return await anyio.to_thread.run_sync(_size, path) == kept.size
+        """Whether the file is there as it was written, and not cut short, overwritten, or another one by its name."""
+        return await anyio.to_thread.run_sync(_is_as_written, self.folder / (kept.id + FILE_SUFFIX), kept)
 
     async def used(self, kept: Kept) -> None:
         """It was restored just now."""
@@ -155,6 +166,8 @@ class Store:
                 return
             with contextlib.suppress(OSError):
                 await anyio.to_thread.run_sync(_write_about, self.folder, kept)
+            if kept.id not in self.files:  # cleared meanwhile
+                await self._unlink([kept])
 
     async def drop(self, gone: Iterable[Kept], reason: str) -> tuple[int, int]:
         """Remove files, and tell; how many there were and their bytes."""
@@ -170,14 +183,18 @@ class Store:
         await anyio.to_thread.run_sync(_remove_folders, self.folder)
 
     async def trim(self, limits: StoreLimits) -> None:
-        """Let old files go, and the least valuable beyond the budget."""
+        """Let old files go, the least valuable beyond the budget, and what engines wrote after they were given up."""
+        await anyio.to_thread.run_sync(_unlink_parts, self.folder, self._begun)
         await self.drop(too_many(self.files.values(), limits.budget, limits.max_age, self._clock.wall()), "age, budget")
 
     async def _remove(self, gone: Iterable[Kept]) -> None:
-        names = []
+        gone = list(gone)
         for kept in gone:
             self.files.pop(kept.id, None)
-            names += [kept.id + ABOUT_SUFFIX, kept.id + FILE_SUFFIX]
+        await self._unlink(gone)
+
+    async def _unlink(self, gone: Iterable[Kept]) -> None:
+        names = [kept.id + suffix for kept in gone for suffix in (ABOUT_SUFFIX, FILE_SUFFIX)]
         if names:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(_unlink_all, self.folder, names)
@@ -236,14 +253,14 @@ def _make_part(path: Path, expected: int) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
-def _name_it(folder: Path, name: str, kept: Kept) -> int:
+def _name_it(folder: Path, name: str, kept: Kept) -> tuple[int, str]:
     part = folder / name
-    size = part.stat().st_size
+    size, stamp = stamp_of(part)
     if size == 0 or kept.size not in (0, size):
         _refuse(f"the engine said {kept.size} bytes, and the file has {size}")
     part.chmod(0o600)
     part.rename(folder / (kept.id + FILE_SUFFIX))
-    return size
+    return size, stamp
 
 
 def _secure(folder: Path, kept: Kept) -> None:
@@ -271,6 +288,21 @@ def _size(path: Path) -> int | None:
         return path.stat().st_size
     except OSError:
         return None
+
+
+def _is_as_written(path: Path, kept: Kept) -> bool:
+    try:
+        return stamp_of(path) == (kept.size, kept.stamp)
+    except OSError:
+        return False
+
+
+def _unlink_parts(folder: Path, begun: Container[str]) -> None:
+    """``begun`` has a name before its file is there, so that what is listed and not in it is nobody's."""
+    with contextlib.suppress(OSError):
+        for path in folder.glob(f"*{PART_SUFFIX}"):
+            if _OURS.fullmatch(path.name) and path.name not in begun:
+                _unlink(path)
 
 
 def _unlink(path: Path) -> None:
