@@ -29,7 +29,7 @@ _WORDS = "word " * 50
 
 
 @dataclass
-class _Bench:
+class Bench:
     """A page over a running fake engine, whose slot 0 holds a conversation."""
 
     engine: FakeEngine
@@ -38,18 +38,24 @@ class _Bench:
     bus: EventBus
     started: list[Any] = field(default_factory=list)
 
+    async def chat(self, messages: list[dict[str, Any]], slot: int) -> None:
+        """Have the slot hold a conversation."""
+        async with self.engine.post("/v1/chat/completions", {"messages": messages, "id_slot": slot}) as answer:
+            assert answer.status == 200
+
     def told(self, name: str) -> list[Any]:
         """The events of this name."""
         return [record.event for record in self.bus.since(0) if record.event.name() == name]
 
 
 @asynccontextmanager
-async def _bench(folder: Path, **faults: Any) -> AsyncIterator[_Bench]:
+async def bench(folder: Path, *arguments: str, **faults: Any) -> AsyncIterator[Bench]:
+    """With more of the fake engine's arguments, and its faults."""
     bus = EventBus(SystemClock())
     store = Store(folder / "kv", SystemClock(), bus)
     await store.load()
     async with (
-        fake_engine(folder, "--slot-save-path", str(store.folder), "--parallel", "2", **faults) as engine,
+        fake_engine(folder, "--slot-save-path", str(store.folder), "--parallel", "2", *arguments, **faults) as engine,
         anyio.create_task_group() as tasks,
     ):
         messages = [{"role": "user", "content": _WORDS}]
@@ -65,31 +71,31 @@ async def _bench(folder: Path, **faults: Any) -> AsyncIterator[_Bench]:
         page.keyed.set()
         page.put(0, Holding(read(messages), 51, 0.0, 10.0))
         filing = Filing(store, StoreLimits(10**9, 1e9), Speeds(), bus, tasks.start_soon)
-        yield _Bench(engine, page, filing, bus)
+        yield Bench(engine, page, filing, bus)
 
 
 async def test_what_was_saved_is_restored_to_any_slot(tmp_path: Path) -> None:
     """And is known to be saved."""
-    async with _bench(tmp_path) as bench:
-        assert await save(bench.page, 0, bench.filing, "idle")
-        await bench.filing.store.secured()
-        assert bench.page.holdings[0].unsaved == 0.0
-        (kept,) = bench.filing.store.files.values()
-        assert await restore(bench.page, 1, kept, bench.filing)
-        assert bench.told("session_restored")[0].tokens == 51
+    async with bench(tmp_path) as on:
+        assert await save(on.page, 0, on.filing, "idle")
+        await on.filing.store.secured()
+        assert on.page.holdings[0].unsaved == 0.0
+        (kept,) = on.filing.store.files.values()
+        assert await restore(on.page, 1, kept, on.filing)
+        assert on.told("session_restored")[0].tokens == 51
 
 
 async def test_a_slot_that_is_used_while_it_is_saved_is_not_saved_under_the_first_name(tmp_path: Path) -> None:
     """What the engine wrote may be of the one who came: the file is thrown away."""
-    async with _bench(tmp_path, save_delay=0.3) as bench, anyio.create_task_group() as tasks:
-        tasks.start_soon(save, bench.page, 0, bench.filing, "idle")
-        while bench.page.saving is None:  # noqa: ASYNC110  nothing tells of it
+    async with bench(tmp_path, save_delay=0.3) as on, anyio.create_task_group() as tasks:
+        tasks.start_soon(save, on.page, 0, on.filing, "idle")
+        while on.page.saving is None:  # noqa: ASYNC110  nothing tells of it
             await anyio.sleep(0.005)
-        bench.page.take(0)
-        bench.page.touch(0)
-    assert bench.filing.store.files == {}
-    assert len(bench.told("session_save_dropped")) == 1
-    assert {path.suffix for path in _files(bench.filing.store.folder)} == {""}
+        on.page.take(0)
+        on.page.touch(0)
+    assert on.filing.store.files == {}
+    assert len(on.told("session_save_dropped")) == 1
+    assert {path.suffix for path in _files(on.filing.store.folder)} == {""}
 
 
 def _files(folder: Path) -> list[Path]:
@@ -136,19 +142,19 @@ async def test_a_lock_survives_who_fails_under_it() -> None:
 
 async def test_a_file_that_is_gone_is_a_miss(tmp_path: Path) -> None:
     """Somebody has emptied the folder: it is dropped from the list, and nothing is asked."""
-    async with _bench(tmp_path) as bench:
-        assert await save(bench.page, 0, bench.filing, "idle")
-        await bench.filing.store.secured()
-        (kept,) = bench.filing.store.files.values()
-        await anyio.Path(bench.filing.store.folder / f"{kept.id}.kv").unlink()
-        assert not await restore(bench.page, 0, kept, bench.filing)
-        assert bench.filing.store.files == {}
+    async with bench(tmp_path) as on:
+        assert await save(on.page, 0, on.filing, "idle")
+        await on.filing.store.secured()
+        (kept,) = on.filing.store.files.values()
+        await anyio.Path(on.filing.store.folder / f"{kept.id}.kv").unlink()
+        assert not await restore(on.page, 0, kept, on.filing)
+        assert on.filing.store.files == {}
 
 
 async def test_an_engine_that_refuses_is_not_asked_again(tmp_path: Path) -> None:
     """As one with a projector."""
-    async with _bench(tmp_path, slot_files="refuse") as bench:
-        assert not await save(bench.page, 0, bench.filing, "idle")
-        assert not bench.page.keeps
-        assert not await save(bench.page, 0, bench.filing, "idle")
-    assert len(bench.told("sessions_not_kept")) == 1
+    async with bench(tmp_path, slot_files="refuse") as on:
+        assert not await save(on.page, 0, on.filing, "idle")
+        assert not on.page.keeps
+        assert not await save(on.page, 0, on.filing, "idle")
+    assert len(on.told("sessions_not_kept")) == 1
