@@ -44,7 +44,7 @@ async def scramble(page: LaunchSlots, talk: Talk, tell: Callable[[str], None], l
 
 async def look_again(page: LaunchSlots) -> None:
     """Where requests have scrambled slots, and are over: find out which."""
-    if page.before is None:
+    if not page.is_unsure:
         return
     async with page.looking:
         before, scrambles = page.before, page.scrambles
