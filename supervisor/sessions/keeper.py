@@ -157,7 +157,8 @@ class Keeper:
         if not page.keyed.is_set():
             with anyio.move_on_after(BEGIN_SECONDS):
                 await page.keyed.wait()
-        await look_again(page)
+        if page.is_unsure:
+            await look_again(page)
         if not isinstance(talk, Conversation) or page.scrambling or not page.may_pin:
             return await scramble(page, talk, tell, self._tasks.start_soon if self._tasks is not None else None)
         slot, scrambles = lease.slot, page.scrambles
