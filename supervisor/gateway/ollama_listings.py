@@ -12,6 +12,7 @@ from supervisor.gateway.ports import ModelCard
 from supervisor.gateway.translate.ollama_request import spellings, tagged
 
 _HOST_POOL = "host"
+_PICTURES = "images"
 _RUNNING = frozenset({"ready", "unresponsive"})
 _CAPABILITIES = {"chat": ("completion", "tools"), "embeddings": ("embedding",)}
 
@@ -24,8 +25,8 @@ class Listings:
         self._status = status
 
     def tags(self, caller: Caller) -> dict[str, Any]:
-        """Every model that the caller may ask for."""
-        listed = [card for card in self._seen_by(caller) if not card.unlisted]
+        """Every model that the caller may ask for here: not those that do nothing but draw, which this API can't ask."""
+        listed = [card for card in self._seen_by(caller) if not card.unlisted and set(card.capabilities) != {_PICTURES}]
         return {"models": [{**_row(card), "size": card.file_bytes} for card in listed]}
 
     def running(self, caller: Caller) -> dict[str, Any]:

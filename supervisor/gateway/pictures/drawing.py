@@ -134,8 +134,11 @@ class Drawing:
                     return report
                 if tracker.silent > self._silence():
                     await self._silenced(order, lease, tracker)
-                with anyio.move_on_after(_NEARLY if tracker.finished else _ASK_SECONDS):
+                with anyio.move_on_after(_NEARLY if tracker.finished else _ASK_SECONDS) as pause:
+                    # Who waits for a small picture would else wait for half a pause more than the engine takes.
+                    tracker.at_finish = pause.cancel
                     await order.cancelled.wait()
+                tracker.at_finish = None
         except asyncio.CancelledError:
             # The daemon stops: nothing that is awaited here would still be done.
             lease.abandon()

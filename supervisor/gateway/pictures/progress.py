@@ -55,6 +55,7 @@ class Tracker:
         lacked: it ran out of memory.
         applied: tensors of LoRAs that it applied, and all there were.
         finished: it has said that the picture is done.
+        at_finish: called once when it says so.
         heard_at: monotonic second of its last sign.
     """
 
@@ -69,6 +70,7 @@ class Tracker:
         self.lacked = self.finished = False
         self.applied: tuple[int, int] | None = None
         self.heard_at = now()
+        self.at_finish: Callable[[], None] | None = None
         self._read = read
         self._changed = changed
         self._now = now
@@ -112,6 +114,8 @@ class Tracker:
             self.applied = (sign.step, sign.steps)
         elif sign.stage is Stage.FINISHED:
             self.finished = True
+            if self.at_finish is not None:
+                self.at_finish()
         elif sign.stage is Stage.ENCODED:
             # From here on the bar is that of steps; before, files were loaded with it.
             self._drawing = True

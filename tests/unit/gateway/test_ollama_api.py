@@ -104,6 +104,7 @@ async def test_listings() -> None:
     """Tags, one model's facts with what a request may use, and what runs with its bytes."""
     async with running_gateway(PlayedEngine(stream(b""))) as gateway:
         gateway.cards += [CARD, ModelCard("cut", 1, (), "stopped", broken="the file ends early")]
+        gateway.cards.append(ModelCard("paint", 1, ("images",), "stopped"))  # nothing here could ask for a picture
         async with gateway.client.get("/api/tags") as answer:
             [row] = (await answer.json())["models"]
         assert (row["name"], row["size"], row["modified_at"]) == ("demo:latest", 100, "2023-11-14T22:13:20Z")

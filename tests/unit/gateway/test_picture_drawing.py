@@ -157,6 +157,21 @@ async def test_a_picture_is_fetched() -> None:
     assert (drawn.images, lease.ended, engine.listeners) == (("eA==",), "done", [])
 
 
+async def test_a_picture_is_asked_for_as_soon_as_the_log_says_that_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits does not wait for the pause between two questions: of a small picture that was a tenth of its time."""
+    monkeypatch.setattr("supervisor.gateway.pictures.drawing._ASK_SECONDS", 3600.0)
+    engine = _Engine([], 2, _DONE)
+    drawing, _, lease = _drawing(engine)
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(drawing.draw, _order(), SdCppPictures(), cast("Lease", lease))
+            while not engine.asked:  # noqa: ASYNC110  the fake has no event for it
+                await anyio.sleep(0.01)
+            for listener in engine.listeners:
+                listener("x generate_image completed in 1s")
+    assert lease.ended == "done"
+
+
 @pytest.mark.parametrize(("step_seconds", "stops"), [(10.0, 1), (0.01, 0)])
 async def test_a_cancelled_picture_is_finished_where_that_is_sooner(step_seconds: float, stops: int) -> None:
     """Ten steps of ten seconds are not waited for; ten of a hundredth are, where a new start takes five."""
