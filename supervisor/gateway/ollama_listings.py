@@ -25,7 +25,7 @@ class Listings:
         self._status = status
 
     def tags(self, caller: Caller) -> dict[str, Any]:
-        """Every model that the caller may ask for here: not those that do nothing but draw, which this API can't ask."""
+        """Every model that the caller may ask for in this API, which knows no pictures."""
         listed = [card for card in self._seen_by(caller) if not card.unlisted and set(card.capabilities) != {_PICTURES}]
         return {"models": [{**_row(card), "size": card.file_bytes} for card in listed]}
 

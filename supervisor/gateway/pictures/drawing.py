@@ -7,6 +7,7 @@ its memory be promised twice.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,10 +24,11 @@ from supervisor.gateway.pictures.host import PictureHost, PictureLaunch
 from supervisor.gateway.pictures.progress import Progress, Tracker
 from supervisor.gateway.ports import Lease
 
-# Between two questions for a job's state: far less than a picture takes, and nearly nothing of a CPU. When the log has
-# said that it is done, its encoding is all that is waited for.
-_ASK_SECONDS = 0.1
-_NEARLY = 0.01
+# Between two looks at the log, and between two questions for a job's state: a question takes a core from an engine that
+# computes on all of them. When the log has said that it is over, its encoding is all that is waited for.
+_LOOK_SECONDS = 0.1
+_ASK_SECONDS = 0.5
+_NEARLY_SECONDS = (0.002, 0.004, 0.008, 0.016, 0.03)
 _CALL_SECONDS = 30.0
 # An engine that is told to stop is gone in hundredths of a second; its start is what costs.
 _STOP_SECONDS = 0.05
@@ -122,23 +124,27 @@ class Drawing:
     async def _follow(self, order: Order, engine: PictureEngine, lease: Lease, tracker: Tracker) -> JobReport:
         launch = cast("PictureLaunch", lease.launch)
         job = await self._begin(order, engine, launch)
+        ask_at = time.monotonic() + _ASK_SECONDS
+        nearly = itertools.chain(_NEARLY_SECONDS, itertools.repeat(_NEARLY_SECONDS[-1]))
         try:
             while True:
                 if order.cancelled.is_set():
                     await self._give_up(order, engine, lease, tracker, job)
                     raise cancelled_error(order.why_cancelled)
                 tracker.line(launch.unfinished())
-                report = await self._ask(order, engine, launch, job)
-                lease.progress(time.monotonic())
-                if report.state not in _AT_WORK:
-                    return report
+                if tracker.over or time.monotonic() >= ask_at:
+                    report = await self._ask(order, engine, launch, job)
+                    lease.progress(time.monotonic())
+                    if report.state not in _AT_WORK:
+                        return report
+                    ask_at = time.monotonic() + _ASK_SECONDS
                 if tracker.silent > self._silence():
                     await self._silenced(order, lease, tracker)
-                with anyio.move_on_after(_NEARLY if tracker.finished else _ASK_SECONDS) as pause:
+                with anyio.move_on_after(next(nearly) if tracker.over else _LOOK_SECONDS) as pause:
                     # Who waits for a small picture would else wait for half a pause more than the engine takes.
-                    tracker.at_finish = pause.cancel
+                    tracker.at_end = pause.cancel
                     await order.cancelled.wait()
-                tracker.at_finish = None
+                tracker.at_end = None
         except asyncio.CancelledError:
             # The daemon stops: nothing that is awaited here would still be done.
             lease.abandon()
@@ -189,7 +195,7 @@ class Drawing:
         if rest is not None and rest <= again:
             ended = (await self._ask(order, engine, launch, job)).state not in _AT_WORK
             while not ended:
-                await anyio.sleep(_ASK_SECONDS)
+                await anyio.sleep(_LOOK_SECONDS)
                 ended = (await self._ask(order, engine, launch, job)).state not in _AT_WORK
             lease.done()
             return

@@ -54,8 +54,8 @@ class Tracker:
         asked_bytes: what the engine could not get; None: it did not say, or lacked nothing.
         lacked: it ran out of memory.
         applied: tensors of LoRAs that it applied, and all there were.
-        finished: it has said that the picture is done.
-        at_finish: called once when it says so.
+        over: it has said that the pictures are done, or can't be: what is left is to ask for them.
+        at_end: called when it says so.
         heard_at: monotonic second of its last sign.
     """
 
@@ -67,10 +67,10 @@ class Tracker:
     ) -> None:
         self.progress = Progress("starting")
         self.asked_bytes: int | None = None
-        self.lacked = self.finished = False
+        self.lacked = self.over = False
         self.applied: tuple[int, int] | None = None
         self.heard_at = now()
-        self.at_finish: Callable[[], None] | None = None
+        self.at_end: Callable[[], None] | None = None
         self._read = read
         self._changed = changed
         self._now = now
@@ -110,12 +110,11 @@ class Tracker:
         if sign.stage is Stage.OUT_OF_MEMORY:
             self.lacked = True
             self.asked_bytes = max(sign.asked_bytes or 0, self.asked_bytes or 0) or None
+            self._end()
         elif sign.stage is Stage.LORAS:
             self.applied = (sign.step, sign.steps)
         elif sign.stage is Stage.FINISHED:
-            self.finished = True
-            if self.at_finish is not None:
-                self.at_finish()
+            self._end()
         elif sign.stage is Stage.ENCODED:
             # From here on the bar is that of steps; before, files were loaded with it.
             self._drawing = True
@@ -127,6 +126,11 @@ class Tracker:
             self._decoding_at = self._now()
             was = self.progress
             self._show(Progress("decoding", None, was.steps, was.steps, self._image))
+
+    def _end(self) -> None:
+        self.over = True
+        if self.at_end is not None:
+            self.at_end()
 
     def _step(self, sign: PictureSign) -> None:
         last = self.progress

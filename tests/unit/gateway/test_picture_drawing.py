@@ -159,7 +159,8 @@ async def test_a_picture_is_fetched() -> None:
 
 async def test_a_picture_is_asked_for_as_soon_as_the_log_says_that_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits does not wait for the pause between two questions: of a small picture that was a tenth of its time."""
-    monkeypatch.setattr("supervisor.gateway.pictures.drawing._ASK_SECONDS", 3600.0)
+    monkeypatch.setattr("supervisor.gateway.pictures.drawing._LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr("supervisor.gateway.pictures.drawing._ASK_SECONDS", 0.0)
     engine = _Engine([], 2, _DONE)
     drawing, _, lease = _drawing(engine)
     with anyio.fail_after(20):
