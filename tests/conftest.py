@@ -13,6 +13,7 @@ settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 pytest_plugins = (
+    "tests.support.workers",
     "tests.support.leftovers",
     "tests.support.loop_guard",
     "tests.support.demo",

@@ -13,7 +13,8 @@ from tests.support.patience import VARIABLE
 
 _ROOT = Path(__file__).resolve().parents[2]
 _LINE = re.compile(r"^(PASSED|FAILED|ERROR) \S+::(\S+)(?: - (.*))?$", re.MULTILINE)
-_SETTINGS = "[pytest]\nanyio_mode = auto\naddopts = -p no:cacheprovider -p no:randomly -rA --strict-markers\n"
+_UNUSED = " ".join(f"-p no:{name}" for name in ("cacheprovider", "randomly", "schemathesis", "xdist"))
+_SETTINGS = f"[pytest]\nanyio_mode = auto\naddopts = {_UNUSED} -rA --strict-markers\n"
 _CONFTEST = "from tests.conftest import anyio_backend\n"
 
 
@@ -50,7 +51,7 @@ def guarded_run(folder: Path, source: str, conftest: str = "") -> GuardedRun:
         capture_output=True,
         text=True,
         check=False,
-        timeout=55,
+        timeout=100,
     )
     outcomes: dict[str, list[str]] = {}
     messages: dict[str, str] = {}

@@ -18,14 +18,16 @@ import pytest
 
 from tests.support.orphans import adopt_orphans
 from tests.support.patience import GRACE_SECONDS
+from tests.support.workers import only_hands_out
 
 _POLL_SECONDS = 0.02
 _SOCKET_FOLDER = Path("/proc/self/fd")
 
 
-def pytest_configure() -> None:
-    """From here on nothing below this process escapes it."""
-    adopt_orphans()
+def pytest_configure(config: pytest.Config) -> None:
+    """From here on nothing below this process escapes it; each process that runs tests looks after its own."""
+    if not only_hands_out(config):
+        adopt_orphans()
 
 
 @pytest.fixture(autouse=True)

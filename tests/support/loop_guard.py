@@ -27,6 +27,7 @@ import pytest
 
 from tests.support.orphans import OrphanReaper
 from tests.support.patience import GRACE_SECONDS
+from tests.support.workers import only_hands_out
 
 MARKER = "blocks_loop"
 # Long enough for the many small things of a turn on a slow machine, short enough to catch the hash of a file.
@@ -38,6 +39,8 @@ _WATCH_SECONDS = 0.05
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and start the thread that looks over the tests' shoulders."""
     config.addinivalue_line("markers", f"{MARKER}(reason): this test may keep the event loop busy")
+    if only_hands_out(config):
+        return
     config.stash[_WATCHER] = watcher = _Watcher()
     # Hooks at forks can't be taken away again: they are set once, and ask for the pulse of the moment.
     os.register_at_fork(before=watcher.fork_begins, after_in_parent=watcher.fork_ended)
@@ -124,6 +127,7 @@ class _Pulse:
         self.thread = threading.get_ident()
         self.worst = 0.0
         self.culprit = ""
+        self.beats = 0
         self.last = time.thread_time()
         self._uncounted_since = 0.0
         gc.callbacks.append(self._collected)
@@ -135,6 +139,7 @@ class _Pulse:
         now = time.thread_time()
         self.worst = max(self.worst, now - self.last)
         self.last = now
+        self.beats += 1
 
     def stop(self) -> None:
         """No more beats."""
@@ -188,11 +193,15 @@ class _Watcher(threading.Thread):
 
     def run(self) -> None:
         """Look until told to stop."""
+        told: tuple[_Pulse | None, int] = (None, -1)
         while not self._ended.wait(_WATCH_SECONDS):
             pulse = self._pulse
-            if pulse is not None and _cpu_seconds(pulse.thread) - pulse.last > pulse.limit:
+            # Once for each time it stands: a later look may find it where it has just begun to go on.
+            if pulse is not None and (stands := (pulse, pulse.beats)) != told:
                 frame = sys._current_frames().get(pulse.thread)
-                pulse.culprit = _describe_frame(frame)
+                if _cpu_seconds(pulse.thread) - pulse.last > pulse.limit and pulse.beats == stands[1]:
+                    pulse.culprit = _describe_frame(frame)
+                    told = stands
             self._orphans.look()
 
 

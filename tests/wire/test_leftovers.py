@@ -87,7 +87,7 @@ def test_leftovers_do_not_delay_listening(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "rounds",
     [
-        pytest.param(40, marks=pytest.mark.timeout(300)),
+        pytest.param(12, marks=pytest.mark.timeout(300)),
         pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
     ],
 )

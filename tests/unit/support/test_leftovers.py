@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 
@@ -11,12 +12,14 @@ import pytest
 from tests.support.guarded_run import GuardedRun, guarded_run
 from tests.support.orphans import OrphanReaper
 
+# Nobody else on the machine sleeps just so long.
+_NAP = f"47.{os.getpid()}"
 _CASES = """
 import socket, subprocess, sys, threading
 import anyio
 
 KEPT = []
-ORPHAN_MAKER = "import subprocess; subprocess.Popen(['sleep', '47.0625'], start_new_session=True).returncode = 0"
+ORPHAN_MAKER = "import subprocess; subprocess.Popen(['sleep', '{nap}'], start_new_session=True).returncode = 0"
 
 
 def test_clean():
@@ -33,7 +36,7 @@ def test_thread_that_is_just_ending():
 
 
 def test_child():
-    KEPT.append(subprocess.Popen(["sleep", "47.0625"]))
+    KEPT.append(subprocess.Popen(["sleep", "{nap}"]))
 
 
 def test_child_that_was_not_waited_for_is_reaped():
@@ -59,7 +62,7 @@ def test_socket_pair():
 
 async def test_workers_and_loop_are_no_leftovers():
     await anyio.to_thread.run_sync(lambda: None)
-"""
+""".replace("{nap}", _NAP)
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +88,8 @@ def test_a_tidy_test_passes(run: GuardedRun, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("test_child", "(sleep 47.0625)"),
-        ("test_orphan", "(sleep 47.0625)"),
+        ("test_child", "(sleep {nap})"),
+        ("test_orphan", "(sleep {nap})"),
         ("test_thread", "thread forgotten"),
         ("test_listening_socket", "LISTEN"),
         ("test_socket_pair", "socket "),
@@ -95,14 +98,14 @@ def test_a_tidy_test_passes(run: GuardedRun, name: str) -> None:
 def test_a_test_that_leaves_something_fails(run: GuardedRun, name: str, said: str) -> None:
     """A child, an orphan in a session of its own, a thread and a socket each fail their test and are named."""
     assert "ERROR" in run.outcomes[name], run.output
-    assert said in run.messages[name], run.output
+    assert said.replace("{nap}", _NAP) in run.messages[name], run.output
 
 
 def test_what_a_test_left_is_ended(run: GuardedRun) -> None:
     """A leftover does not live on to disturb later tests or the machine."""
     assert "test_child" in run.outcomes
     commands = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"])]
-    assert ["sleep", "47.0625"] not in commands
+    assert ["sleep", _NAP] not in commands
 
 
 def test_an_orphan_is_reaped_while_its_test_runs() -> None:

@@ -27,19 +27,19 @@ async def test_quiet():
 
 async def test_blocks():
     await anyio.sleep(0)
-    compute(1.5)
+    compute(1.0)
     await anyio.sleep(0)
 
 
 async def test_blocks_at_its_end():
     await anyio.sleep(0.02)
-    compute(1.5)
+    compute(1.0)
 
 
 async def test_blocks_in_a_callback():
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
-    loop.call_soon(lambda: (compute(1.5), done.set()))
+    loop.call_soon(lambda: (compute(1.0), done.set()))
     await done.wait()
 
 
@@ -49,7 +49,7 @@ async def test_blocks_in_a_task():
 
 
 async def in_a_task():
-    compute(1.5)
+    compute(1.0)
 
 
 async def test_computes_in_small_steps():
