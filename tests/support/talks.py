@@ -26,6 +26,7 @@ class Talk:
     Attributes:
         name: as its client calls it; None: it calls it nothing.
         answers: what was answered, whole.
+        token: of its caller; None: nobody asks for one.
     """
 
     daemon: Daemon
@@ -36,6 +37,7 @@ class Talk:
     messages: list[dict[str, Any]] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     seconds: float = 0.0
+    token: str | None = None
 
     def say(self, text: str | None = None) -> str:
         """One turn; what the daemon says of the conversation: ``hit``, ``restored``, ``prefix`` or ``cold``."""
@@ -48,6 +50,8 @@ class Talk:
         """The last question once more, without remembering the answer in the conversation."""
         body = {"model": self.model, "messages": self.messages, "max_tokens": 8, "temperature": 0, **self.options}
         headers = {} if self.name is None else {"x-session-id": self.name}
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
         began = time.monotonic()
         answer = ask(self.daemon, CHAT, body, headers=headers)
         self.seconds = time.monotonic() - began

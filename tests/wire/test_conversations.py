@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.daemon import Daemon, daemon_config, running_daemon_sync
 from tests.support.fake_engine import fake_build, tiny_model
@@ -177,21 +178,61 @@ def test_without_a_budget_nothing_is_written(tmp_path: Path) -> None:
     assert not _files(tmp_path)
 
 
-def test_an_embedding_in_between_leaves_nothing_wrong(tmp_path: Path) -> None:
-    """The engine chooses the slot of what is no conversation: afterwards nobody knows what idle slots hold."""
+def test_an_embedding_in_between_takes_one_slot_and_no_more(tmp_path: Path) -> None:
+    """The engine chooses the slot of what is no conversation, and tells which: the other one holds what it did."""
     folder = tmp_path
     model = {"file": str(tiny_model(folder)), "launch": {"slots": 2}, "serves": ["chat", "embeddings"]}
-    config = daemon_config(fake_build(folder, **_SLOW), models={"tiny": model})
+    config = daemon_config(fake_build(folder, **_SLOW), models={"tiny": model}, cache={"budget": 0})
     with running_daemon_sync(folder, config, env=LOG_ALL) as daemon:
+        talks = _talks(daemon, "a", "b")
+        assert [talk.say() for talk in talks] == ["cold", "cold"]
+        for _ in range(2):
+            assert ask(daemon, "/v1/embeddings", {"model": "tiny", "input": "a text"}).status == 200
+        assert sorted(talk.say() for talk in talks) == ["cold", "hit"]
+        assert [talk.say() for talk in talks] == ["hit", "hit"]
+        assert Talk(daemon, "tiny", text_of(50, "c"), options={"n": 2}).say() == "cold"
+
+
+def test_callers_do_not_share_a_conversation_by_its_name(tmp_path: Path) -> None:
+    """Both call it the same, with the same words: what one has on the disk is not the other's."""
+    callers = []
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.token").write_text(f"{name}-c0ffee-0123456789abcdef")
+        (tmp_path / f"{name}.token").chmod(0o600)
+        callers.append({"name": name, "token_file": f"{name}.token", "roles": ["use", "admin"]})
+    model = {"file": str(_model(tmp_path)), "launch": {"slots": 1}}
+    config = daemon_config(fake_build(tmp_path, **_SLOW), models={"tiny": model}, auth={"callers": callers})
+    with running_daemon_sync(tmp_path, config, env=LOG_ALL) as daemon:
+        one, two = (
+            Talk(daemon, "tiny", text_of(_WORDS, "a"), "shared", token=f"{name}-c0ffee-0123456789abcdef")
+            for name in ("one", "two")
+        )
+        for talk in (one, two, one, two):
+            headers = {"Authorization": f"Bearer {talk.token}"}
+            first = not talk.answers
+            assert talk.say() == ("cold" if first else "restored")
+            assert (talk.cached < _WORDS) == first
+            ask(daemon, "/admin/v1/models/tiny/unload", b"", headers=headers)
+
+
+def test_a_changed_config_saves_before_it_launches_anew(tmp_path: Path) -> None:
+    """A reload stops the engine for other settings: what its slots held is there for the next launch."""
+    with _daemon(tmp_path) as daemon:
         (talk,) = _talks(daemon, "a")
         talk.say()
-        assert ask(daemon, "/v1/embeddings", {"model": "tiny", "input": "a text"}).status == 200
-        assert talk.say() in {"cold", "prefix", "restored"}
-        assert talk.say() == "hit"
+        launches = len([row for row in daemon.records if row.get("event") == "launch_ready"])
+        path = tmp_path / "config.yaml"
+        document = yaml.safe_load(path.read_text())
+        document["models"]["tiny"]["launch"]["slots"] = 3
+        path.write_text(yaml.safe_dump(document))
+        assert ask(daemon, "/admin/v1/reload", b"").status == 200
+        assert talk.say() == "restored"
+        assert talk.cached >= _WORDS
+        assert len([row for row in daemon.records if row.get("event") == "launch_ready"]) == launches + 1
 
 
 def test_what_is_kept_can_be_seen_and_cleared(tmp_path: Path) -> None:
-    """By `/admin/v1/cache`, and in the metrics; after it was cleared nothing is restored."""
+    """By `/admin/v1/cache`, and in the metrics; what was cleared is not restored, nor written again from its slot."""
     with _daemon(tmp_path, slots=1) as daemon:
         first, second = _talks(daemon, "a", "b")
         assert [first.say(), second.say(), first.say()] == ["cold", "cold", "restored"]
@@ -204,3 +245,6 @@ def test_what_is_kept_can_be_seen_and_cleared(tmp_path: Path) -> None:
         assert ask(daemon, "/admin/v1/cache/clear?model=tiny", b"").json["files"] == len(rows)
         assert not _files(tmp_path)
         assert second.say() == "cold"
+        _unload(daemon)
+        assert len(_files(tmp_path)) == 1
+        assert second.say() == "restored"

@@ -210,6 +210,7 @@ class Server:
         if slot is None:
             return
         try:
+            slot.prompt = []  # what a text to embed leaves there is of no use to others
             await asyncio.sleep(self._faults.prefill_delay)
         finally:
             self._release(slot)
