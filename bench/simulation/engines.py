@@ -150,6 +150,11 @@ class SimulatedInstance:
         return self._wanted
 
     @property
+    def saving(self) -> float:
+        """None is simulated."""
+        return 0.0
+
+    @property
     def load_seconds(self) -> float:
         """Of the last load."""
         return max(0.0, self._load_ended - self._load_began)

@@ -156,6 +156,13 @@ class Book:
         """A launch has begun, or will when the delay after the last one's end is over; it is not ready yet."""
         return self.instance.is_starting or (self.instance.at_rest and self.instance.is_wanted)
 
+    @property
+    def leaving(self) -> bool:
+        """Its engine is to end, or is at it."""
+        instance = self.instance
+        ends = not (instance.accepting or instance.at_rest or instance.is_starting)
+        return ends or self.retiring is not None
+
     def learn_service(self, seconds: float) -> None:
         """A lease took ``seconds`` of a whole instance."""
         self.service += _NEWEST * (seconds - self.service)
@@ -209,7 +216,7 @@ class Book:
             demand=self.demand.at_time(now),
             reload=max(0.1, instance.load_seconds),
             rebuild=launch.rebuild if launch is not None else 0.0,
-            saving=launch.saving if launch is not None else 0.0,
+            saving=instance.saving,
         )
 
 

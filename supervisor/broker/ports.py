@@ -47,6 +47,9 @@ class BrokeredInstance(Protocol):
     def is_wanted(self) -> bool: ...  # noqa: D102  said in the class
 
     @property
+    def saving(self) -> float: ...  # noqa: D102  see ``Launch.saving``; 0 without one
+
+    @property
     def load_seconds(self) -> float: ...  # noqa: D102  said in the class
 
     @property

@@ -148,12 +148,13 @@ class Instance:
         """Share of the model's bytes in memory while it loads, 0 to 1; None where it can't be told."""
         return self._attempt.share if self._attempt is not None and self.state is _STATE.STARTING else None
 
-    def current_launch(self) -> Launch:
-        """The launch that is READY.
+    @property
+    def saving(self) -> float:
+        """See ``Launch.saving``; 0 without one."""
+        return self.launch.saving if self.launch is not None else 0.0
 
-        Raises:
-            AssertionError: it is not: a bug in the caller.
-        """
+    def current_launch(self) -> Launch:
+        """The launch, which must be READY: an AssertionError is a bug in the caller."""
         if self.launch is None or not self.is_ready:
             raise AssertionError(f"{self.id} is {self.state}")
         return self.launch

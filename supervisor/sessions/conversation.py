@@ -63,6 +63,25 @@ class Conversation:
                 high = middle - 1
         return low
 
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Conversation:
+        """What ``document`` wrote.
+
+        Raises:
+            ValueError, LookupError, TypeError: it is nothing of the kind.
+        """
+        marks = tuple(bytes.fromhex(mark) for mark in document["marks"])
+        sizes = tuple(int(size) for size in document["sizes"])
+        name = document["name"]
+        if not marks or len(marks) != len(sizes) or min(sizes) < 1 or not isinstance(name, str | None):
+            raise ValueError("no conversation")
+        return cls(str(document["model"]), name, marks, sizes)
+
+    def document(self) -> dict[str, Any]:
+        """As it is written to a file."""
+        marks = [mark.hex() for mark in self.marks]
+        return {"model": self.model, "name": self.name, "marks": marks, "sizes": list(self.sizes)}
+
     def share(self, marks: int) -> float:
         """Share of the whole that lies before so many marks, 0 to 1."""
         return self.sizes[marks - 1] / self.sizes[-1] if marks else 0.0

@@ -115,6 +115,7 @@ class Keeper:
         """Read the folder; before it nothing is restored."""
         if self._limits().enabled:
             await self.store.load()
+            await self._own.read(self.store.folder)
         self._reader = ConversationReader(self.store.secret)
 
     def folder(self) -> Path | None:
@@ -203,7 +204,9 @@ class Keeper:
 
     async def flush(self, launch: Launch) -> None:
         """The launch is about to be stopped: save what it holds, the most valuable first."""
-        page = self._page(launch)
+        page, folder = self._page(launch), self.folder()
+        if page is not None and page.slots.finds_itself and folder is not None:
+            await self._own.write(folder)
         if page is None or not self._keeps(page):
             return
         await look_again(page)
@@ -212,6 +215,7 @@ class Keeper:
             async with self._locks.alone(page) as current:
                 if current and slot not in page.active:
                     await save(page, slot, self._filing(page), "stop")
+            self._tell_costs(page)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Write slots that are idle, and let old files go, until cancelled."""
@@ -250,6 +254,7 @@ class Keeper:
                     page.forbid_saving(slot)
         if model is None:
             await self.store.clear_others()
+            await self._own.forget(self.store.folder)
         return await self.store.drop(gone, "cleared by hand")
 
     def _page(self, launch: Launch) -> LaunchSlots | None:

@@ -72,15 +72,12 @@ class Kept:
 
     def document(self) -> dict[str, Any]:
         """As it is written beside the file."""
-        talk = self.talk
         return {
             **self.row(),
+            **self.talk.document(),
             "key": self.key,
             "stamp": self.stamp,
             "seconds": self.seconds,
-            "name": talk.name,
-            "marks": [mark.hex() for mark in talk.marks],
-            "sizes": list(talk.sizes),
         }
 
 
@@ -90,15 +87,10 @@ def kept_of(document: dict[str, Any]) -> Kept:
     Raises:
         ValueError, LookupError, TypeError: it is nothing of the kind.
     """
-    marks = tuple(bytes.fromhex(mark) for mark in document["marks"])
-    sizes = tuple(int(size) for size in document["sizes"])
-    name = document["name"]
-    if not marks or len(marks) != len(sizes) or min(sizes) < 1 or not isinstance(name, str | None):
-        raise ValueError("no conversation")
     return Kept(
         id=str(document["id"]),
         key=str(document["key"]),
-        talk=Conversation(str(document["model"]), name, marks, sizes),
+        talk=Conversation.of(document),
         tokens=int(document["tokens"]),
         size=int(document["bytes"]),
         seconds=float(document["seconds"]),

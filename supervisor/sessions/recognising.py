@@ -1,17 +1,30 @@
-"""Engines that find conversations themselves: what they served is remembered, so that a request hears how it fared."""
+"""Engines that find conversations themselves: what they served is remembered, so that a request hears how it fared.
+
+It is written before an engine is stopped, as the engine writes what it holds, so that another daemon knows of it too.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
 
 from supervisor.events import EventBus
 from supervisor.sessions.conversation import Conversation, Touch
 from supervisor.sessions.events import SessionServed
 from supervisor.sessions.launch_slots import LaunchSlots
 from supervisor.sessions.turn import COLD, HIT, RESTORED, Turn, TurnEnd
+from supervisor.storage import JsonFile
 
+SERVED_FILE = "served.json"
+SCHEMA = 1
 _REMEMBERED = 64
+# Models, of which the ones served last are remembered.
+_MODELS = 16
 # More than any prompt has: what was served before is expected to be there as a whole.
 _ALL = 2**62
 
@@ -32,7 +45,8 @@ class Recognising:
             if end.read is None or not isinstance(talk, Conversation):
                 return
             launch = page.launch
-            served = self._served.setdefault(launch.plan.model_id, deque(maxlen=_REMEMBERED))
+            served = self._served.pop(launch.plan.model_id, None)
+            self._served[launch.plan.model_id] = served = deque(maxlen=_REMEMBERED) if served is None else served
             served.append((launch.id, talk))
             facts = (request_id, launch.plan.model_id, launch.instance_id, slot, turn.outcome)
             self._bus.publish(SessionServed(*facts, end.read.cached, end.read.total))
@@ -40,9 +54,42 @@ class Recognising:
         expected = self._expected(page, talk) if isinstance(talk, Conversation) else COLD
         return Turn(page.slots, slot, (expected, _ALL), tell, ended)
 
+    async def read(self, folder: Path) -> None:
+        """What an earlier daemon has written; nothing, where it can't be read."""
+        document, _ = await anyio.to_thread.run_sync(JsonFile(folder / SERVED_FILE, SCHEMA).read)
+        with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
+            for row in () if document is None else document["served"]:
+                launch, talk = str(row["launch"]), Conversation.of(row)
+                self._served.setdefault(talk.model, deque(maxlen=_REMEMBERED)).append((launch, talk))
+
+    async def write(self, folder: Path) -> None:
+        """For the next daemon. Never raises: without it a request hears ``prefix`` where it was its own."""
+        models = list(self._served)[-_MODELS:]
+        latest = [{"launch": launch, **talk.document()} for model in models for launch, talk in self._latest(model)]
+        with contextlib.suppress(OSError):
+            await anyio.to_thread.run_sync(_write, folder / SERVED_FILE, {"served": latest})
+
+    async def forget(self, folder: Path) -> None:
+        """All engines' own files are cleared."""
+        self._served.clear()
+        await self.write(folder)
+
+    def _latest(self, model: str) -> list[tuple[str, Conversation]]:
+        """Without those that a later one goes on with, or asks again."""
+        latest: list[tuple[str, Conversation]] = []
+        for launch, talk in reversed(self._served[model]):
+            if not any(talk.is_continued_by(later) for _, later in latest):
+                latest.append((launch, talk))
+        return latest[::-1]
+
     def _expected(self, page: LaunchSlots, talk: Conversation) -> str:
         before = self._served.get(page.launch.plan.model_id, ())
         launches = {launch for launch, held in before if held.is_continued_by(talk)}
         if page.launch.id in launches:
             return HIT
         return RESTORED if launches else COLD
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    if document["served"] or path.exists():
+        JsonFile(path, SCHEMA).write(document, durable=False)

@@ -31,7 +31,7 @@ FILE_SUFFIX = ".kv"
 ABOUT_SUFFIX = ".json"
 PART_SUFFIX = ".part"
 _HASH_FILE = "key"
-_OURS = re.compile(r"\.?[0-9a-f]{16}\.(json|kv|part)[^/]*")
+_OURS = re.compile(r"\.?[0-9a-f]{16}\.(json|kv|part)[^/]*|\.served\.json\.[^/]*")
 _SECRET_BYTES = 32
 # Of the disk, that are left to others whatever the budget says.
 _SPARE_BYTES = 256 * 2**20

@@ -77,6 +77,7 @@ class FakeInstance:
         self.is_starting = False
         self.backing_off = False
         self.load_seconds = 1.0
+        self.saving = 0.0
         self.slots = slots
         self.failure: SupervisorError | None = None
         self.wanted = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from supervisor.broker.books import Book, Waiter
@@ -32,3 +34,19 @@ def test_position_and_expected_wait(ready: bool, load_seconds: float, expected: 
     assert [row["position"] for row in rows] == [1, 2, 3]
     assert [row["expected_wait_seconds"] for row in rows] == expected
     assert rows[0]["waited_seconds"] == 2.0
+
+
+def test_what_engines_that_go_have_to_save_is_part_of_the_wait() -> None:
+    """Its load begins after it; one that stays adds nothing, nor is anything added once the load has begun."""
+    waiting, going, staying = _book(1, ready=False, load_seconds=30.0), _book(0, ready=True), _book(0, ready=True)
+    for book, seconds in ((going, 2.0), (staying, 3.0)):
+        cast("FakeInstance", book.instance).saving = seconds
+    going.instance.drain()
+    assert _wait([waiting, going, staying]) == 32.0
+    cast("FakeInstance", waiting.instance).is_starting = True
+    assert _wait([waiting, going, staying]) == 30.0
+
+
+def _wait(books: list[Book]) -> float | None:
+    (row,) = queue_rows(books, 12.0)
+    return cast("float | None", row["expected_wait_seconds"])
