@@ -57,6 +57,14 @@ class ConfigRejected(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigMissing(Event):
+    """The config file was there and is not any more, for longer than a replacement takes; the old config goes on."""
+
+    level: ClassVar[Level] = "warning"
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class BuildFound(Event):
     """A build was inspected and can be chosen."""
 

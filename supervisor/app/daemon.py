@@ -319,6 +319,7 @@ class Daemon:
             history=self._vitals.pulse.document,
             meter=self._vitals.meter,
             pictures=self._pictures.service,
+            look=self._vitals.rooms.look,
         )
         config = self._reloader.config
         settings = GatewaySettings(

@@ -7,10 +7,12 @@ from typing import Any
 
 from supervisor.app.knowledge import Knowledge
 from supervisor.broker.broker import Broker
+from supervisor.broker.idle_rooms import IdleRooms
 from supervisor.clock import Clock
 from supervisor.event_bus import EventBus
 from supervisor.gateway.token_meter import TokenMeter
 from supervisor.instances.fleet import Fleet
+from supervisor.models.catalog import ModelEntry
 from supervisor.telemetry.metrics import Vitals as Figures
 from supervisor.telemetry.pulse import CpuFigures, PoolFigures, Pulse, Work
 
@@ -21,6 +23,7 @@ class Vitals:
     Attributes:
         meter: counts what engines write.
         pulse: its ``run`` must be running.
+        rooms: what the machine leaves while no engine runs.
     """
 
     def __init__(self, knowledge: Knowledge, fleet: Fleet, broker: Broker, clock: Clock, bus: EventBus) -> None:
@@ -29,6 +32,7 @@ class Vitals:
         self._fleet = fleet
         self._broker = broker
         self.pulse = Pulse(self._work, self._cpu, clock, bus)
+        self.rooms = IdleRooms(self._servable, knowledge.launching.rooms, broker.memory, bus)
 
     def document(self) -> dict[str, Any]:
         """What the status says of it: the CPU budget as last looked at, and what each model has written."""
@@ -42,6 +46,10 @@ class Vitals:
     def vitals(self) -> Figures:
         """What the metrics say of it, as it is now."""
         return Figures(self._work(), self.pulse.cpu)
+
+    def _servable(self) -> tuple[ModelEntry, ...]:
+        catalog = self._knowledge.router.catalog
+        return () if catalog is None else catalog.usable
 
     def _work(self) -> Work:
         running = sum(len(self._broker.leases_on(instance.model_id)) for instance in self._fleet.instances())

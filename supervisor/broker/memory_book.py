@@ -52,7 +52,7 @@ class MemoryBook:
     def use(self, rooms: Iterable[PoolRoom]) -> None:
         """Promise by these rooms from now on: budgets with nothing of ours taken off."""
         rooms = tuple(rooms)
-        pools = {room.pool: Pool(room.budget) for room in rooms}
+        pools = {room.pool: Pool(room.budget, room.reserve, room.foreign) for room in rooms}
         self._rooms.update({room.pool: room for room in rooms})
         self.ledger = self.ledger.with_pools(pools or self.ledger.pools)
         self._tell_over_commits()
@@ -132,6 +132,7 @@ class MemoryBook:
             "budget": pool.budget,
             "reserved": self.ledger.reserved(name),
             "foreign": pool.foreign,
+            "reserve": pool.reserve,
             "free": self.ledger.free(name),
             "total": room.total if room else None,
             "devices": list(room.devices) if room else [],

@@ -22,7 +22,7 @@ import anyio.to_thread
 from anyio.abc import TaskStatus
 
 from supervisor.config.mounts import MOUNTS, tells_of_every_change
-from supervisor.events import ConfigWatchLimited, EventBus, InternalError
+from supervisor.events import ConfigMissing, ConfigWatchLimited, EventBus, InternalError
 
 # More than a config may hold, so that growing beyond that is a change as well.
 _MAX_BYTES = 4 * 2**20 + 1
@@ -46,7 +46,7 @@ class WatchTiming:
     Attributes:
         poll: without a notice; twenty times that where the kernel tells of every change.
         settle: new content must stay the same for this long: a file is written in pieces.
-        rounds: how often that is waited for at most, while the content goes on changing.
+        rounds: how often that is waited for at most, while the content goes on changing; and for a file that is gone.
     """
 
     poll: float = 3.0
@@ -96,6 +96,7 @@ class ConfigWatch:
         self._noticed = anyio.Event()
         self._moved = anyio.Event()
         self._limits: set[str] = set()
+        self._missing = False
         self._told = sight.told
         self._watching = False
 
@@ -104,8 +105,9 @@ class ConfigWatch:
     ) -> None:
         """Call ``on_change`` once for each new content, one call at a time, until cancelled.
 
-        A file that is gone is waited for: it calls when it comes back with other content. One that is there and can't
-        be read calls as well, so that its owner hears why. An exception of ``on_change`` becomes an event.
+        A file that is gone is told once, and waited for: it calls when it comes back with other content. One that is
+        there and can't be read calls as well, so that its owner hears why. An exception of ``on_change`` becomes an
+        event.
         """
         async with anyio.create_task_group() as tasks:
             try:
@@ -125,6 +127,9 @@ class ConfigWatch:
 
     async def _check(self, on_change: Callable[[], Awaitable[None]]) -> None:
         content = await self._see()
+        if content is None and not self._missing:
+            content = await self._see_later()
+        self._missing = content is None
         for _ in range(self._timing.rounds):
             if content in (None, self._content):
                 return
@@ -139,6 +144,14 @@ class ConfigWatch:
             await on_change()
         except Exception as error:  # noqa: BLE001  a reload that fails must not end the watch
             self._bus.publish(InternalError("reload of the config", repr(error), traceback.format_exc()))
+
+    async def _see_later(self) -> bytes | None:
+        """Many programs replace a file by removing it first: only what stays away for a while is told to be gone."""
+        await anyio.sleep(self._timing.settle * self._timing.rounds)
+        content = await self._see()
+        if content is None:
+            self._bus.publish(ConfigMissing(str(self._path)))
+        return content
 
     async def _see(self) -> bytes | None:
         """Look in a thread: a network file system may hang."""

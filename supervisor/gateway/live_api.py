@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import orjson
 from aiohttp import web
 
@@ -21,6 +22,7 @@ _BEGUN = b": connected\n\n"
 _SETTLE_SECONDS = 0.15
 _BUSY_SECONDS = 1.0
 _IDLE_SECONDS = 5.0
+_LOOK_SECONDS = 15.0
 # Of the status; these would make every document differ from the one before.
 _NEVER_THE_SAME = frozenset({"uptime_seconds"})
 
@@ -36,11 +38,13 @@ class LiveApi:
         models: Callable[[], Sequence[ModelCard]],
         history: Callable[[], dict[str, Any]],
         news: Callable[[int | None], AsyncGenerator[bytes, None]],
+        look: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint,
     ) -> None:
         self._status = status
         self._models = models
         self._history = history
         self._news = news
+        self._look = look
 
     def routes(self) -> list[web.RouteDef]:
         """What to mount."""
@@ -68,9 +72,16 @@ class LiveApi:
                     await client.send(frame)
             tasks.cancel_scope.cancel()  # it was too slow; it comes back
 
+        async def keep_looking() -> None:
+            while True:
+                await self._look()
+                changed.set()
+                await anyio.sleep(_LOOK_SECONDS)
+
         async with anyio.create_task_group() as tasks:
             await client.send(teller.frame())
             tasks.start_soon(tell_news)
+            tasks.start_soon(keep_looking)
             while True:
                 with anyio.move_on_after(_BUSY_SECONDS if teller.busy else _IDLE_SECONDS):
                     await changed.wait()

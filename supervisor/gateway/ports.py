@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import anyio.lowlevel
+
 from engines.contract import Capability, Endpoint, EngineKind, LaunchPlan, LaunchSettings
 from supervisor.broker.lease import LeaseRequest
 from supervisor.gateway.doorkeeper import Doorkeeper
@@ -279,6 +281,7 @@ class Ports:
         pictures: makes jobs of requests for pictures; None: there are no such routes.
         news: as ``events``, only what the status page tells, each with its sentence.
         history: the last hour in figures.
+        look: reads anew what the machine leaves, where nobody else does.
         meter: counts what engines write.
     """
 
@@ -301,6 +304,7 @@ class Ports:
     history: Callable[[], dict[str, Any]]
     meter: TokenMeter
     pictures: PictureService | None = None
+    look: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint
 
 
 @dataclass(frozen=True, slots=True)

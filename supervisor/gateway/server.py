@@ -89,7 +89,7 @@ def build_app(
             *AdminApi(ports.status, ports.events, ports.control, ports.reload, ports.plan, gate).routes(),
             *BuildsApi(ports.builds).routes(),
             *CacheApi(conversations or NoConversations()).routes(),
-            *LiveApi(ports.status, ports.models, ports.history, ports.news).routes(),
+            *LiveApi(ports.status, ports.models, ports.history, ports.news, ports.look).routes(),
             *LogsApi(settings.logs).routes(),
             *StatusPage().routes(),
             *RequestsApi(ports.explain).routes(),

@@ -37,18 +37,27 @@ def host_room(memory: MemoryBudget, ours: int | None, limits: HostLimits) -> Poo
     """
     total = memory.host_total_bytes
     if limits.memory is not None:
-        return PoolRoom(HOST_POOL, max(0, limits.memory - limits.reserve), total, _set_by_owner(limits))
+        budget, held = max(0, limits.memory - limits.reserve), _held_of_all(memory, ours)
+        return PoolRoom(HOST_POOL, budget, total, _set_by_owner(limits), foreign=held, reserve=limits.reserve)
     if not memory.bounds:
         why = "neither the machine nor its cgroups say how much memory there is: set host.memory"
-        return PoolRoom(HOST_POOL, None, total, why)
+        return PoolRoom(HOST_POOL, None, total, why, reserve=limits.reserve)
     lefts = [(bound.size - _others(bound, ours) - limits.reserve, bound) for bound in memory.bounds]
     left, deciding = min(lefts, key=lambda pair: pair[0])
-    return PoolRoom(HOST_POOL, max(0, left), total, _arithmetic(deciding, ours, limits.reserve, left))
+    why = _arithmetic(deciding, ours, limits.reserve, left)
+    foreign = None if deciding.held is None else _others(deciding, ours)
+    return PoolRoom(HOST_POOL, max(0, left), total, why, foreign=foreign, reserve=limits.reserve)
 
 
 def _others(bound: MemoryBound, ours: int | None) -> int:
     """Bytes that others hold; 0 where it can't be told, which the arithmetic says."""
     return 0 if bound.held is None else max(0, bound.held - (ours or 0))
+
+
+def _held_of_all(memory: MemoryBudget, ours: int | None) -> int | None:
+    """Bytes that others hold of the widest bound, which is the machine where that can be read; None: not known."""
+    widest = max(memory.bounds, key=lambda bound: bound.size, default=None)
+    return None if widest is None or widest.held is None else _others(widest, ours)
 
 
 def _set_by_owner(limits: HostLimits) -> str:

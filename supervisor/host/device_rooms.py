@@ -81,14 +81,25 @@ def _room(pool: str, rows: Sequence[Placed], wishes: DeviceWishes, ours: Ours, p
     cards = {card.pool: card for row in rows for card in row.cards}
     if not cards:
         total = min((row.device.total_bytes for row in rows if row.device.total_bytes is not None), default=None)
-        budget, why = _by_listing(total, max(reserves, default=None), names)
-        return PoolRoom(pool, budget, total, why, names)
+        part = _by_listing(total, max(reserves, default=None), names)
+        return PoolRoom(pool, part.budget, total, part.why, names, foreign=part.foreign, reserve=part.reserve)
     whole = [_by_card(card, max(reserves, default=None), ours(pool), pids) for card in cards.values()]
-    budget, why = min(whole, key=lambda pair: -1 if pair[0] is None else pair[0])
+    part = min(whole, key=lambda one: -1 if one.budget is None else one.budget)
+    why = part.why
     if len(cards) > 1:
         why = f"{why}; {' and '.join(names)} may be any of {len(cards)} cards, so all count as the fullest"
     total = min((card.total for card in cards.values() if card.total is not None), default=None)
-    return PoolRoom(pool, budget, total, why, names)
+    return PoolRoom(pool, part.budget, total, why, names, foreign=part.foreign, reserve=part.reserve)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A room's figures, in bytes; None: not known."""
+
+    budget: int | None
+    why: str
+    foreign: int | None = None
+    reserve: int = 0
 
 
 def default_reserve(total: int) -> int:
@@ -96,19 +107,19 @@ def default_reserve(total: int) -> int:
     return min(max(total // _RESERVE_SHARE, _LEAST_RESERVE), _MOST_RESERVE)
 
 
-def _by_listing(total: int | None, reserve: int | None, names: Iterable[str]) -> tuple[int | None, str]:
+def _by_listing(total: int | None, reserve: int | None, names: Iterable[str]) -> _Part:
     """What others hold is not known, as only the build's listing speaks of this card."""
     if total is None:
-        return None, "nobody says how much memory it has"
+        return _Part(None, "nobody says how much memory it has")
     kept = default_reserve(total) if reserve is None else reserve
     device = next(iter(names), "NAME")
     why = f"{format_size(total)} by the build's listing - host.devices.{device}.reserve {format_size(kept)}"
-    return max(0, total - kept), f"{why}; what others hold is not known"
+    return _Part(max(0, total - kept), f"{why}; what others hold is not known", reserve=kept)
 
 
-def _by_card(card: Card, reserve: int | None, ours: int, pids: frozenset[int]) -> tuple[int | None, str]:
+def _by_card(card: Card, reserve: int | None, ours: int, pids: frozenset[int]) -> _Part:
     if card.total is None:
-        return None, f"{card.source} does not say how much memory it has"
+        return _Part(None, f"{card.source} does not say how much memory it has")
     kept = default_reserve(card.total) if reserve is None else reserve
     words = [f"{format_size(card.total)} by {card.source}"]
     if card.reserved:
@@ -117,7 +128,8 @@ def _by_card(card: Card, reserve: int | None, ours: int, pids: frozenset[int]) -
     words.append("held by others: not known" if foreign is None else f"held by others {format_size(foreign)}")
     words.append(f"reserve {format_size(kept)}")
     left = card.total - card.reserved - (foreign or 0) - kept
-    return max(0, left), " - ".join(words) if left > 0 else f"{' - '.join(words)}: nothing is left"
+    why = " - ".join(words) if left > 0 else f"{' - '.join(words)}: nothing is left"
+    return _Part(max(0, left), why, foreign, kept)
 
 
 def _foreign(card: Card, ours: int, pids: frozenset[int]) -> int | None:

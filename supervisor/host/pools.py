@@ -19,6 +19,8 @@ class PoolRoom:
         why: the arithmetic behind ``budget``, in words for the owner.
         devices: the chosen build's names for it, such as ``CUDA0``; on a unified machine the host pool has some.
         unified: processors and devices share it.
+        foreign: bytes that others hold of it; None: not known.
+        reserve: bytes that are kept free of it.
         caps: bytes that one device of it takes at most, by the build's own listing, where that is not all of it.
     """
 
@@ -28,4 +30,6 @@ class PoolRoom:
     why: str
     devices: tuple[str, ...] = ()
     unified: bool = False
+    foreign: int | None = None
+    reserve: int = 0
     caps: Mapping[str, int] = field(default_factory=dict)

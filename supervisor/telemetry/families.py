@@ -126,6 +126,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family("pool_budget_bytes", "gauge", ("pool",), "What launches may be promised of a memory.", "the memory book"),
     Family("pool_reserved_bytes", "gauge", ("pool",), "What launches were promised of a memory.", "the memory book"),
+    Family("pool_foreign_bytes", "gauge", ("pool",), "What others hold of a memory.", "the memory book"),
     Family("cpu_budget_cpus", "gauge", (), "CPUs that may be used.", "the machine, every ten seconds"),
     Family("cpu_quota_cpus", "gauge", (), "The CPU quota, where there is one.", "the machine, every ten seconds"),
     Family("cpu_periods", "counter", (), "Periods of the quota in which anything ran.", "the machine, as above"),

@@ -74,6 +74,7 @@ def _add_vitals(counts: Counts, vitals: Vitals) -> None:
         "waiting_requests": {(): work.waiting},
         "pool_budget_bytes": {(name,): pool.budget for name, pool in work.pools.items()},
         "pool_reserved_bytes": {(name,): pool.reserved for name, pool in work.pools.items()},
+        "pool_foreign_bytes": {(name,): pool.foreign for name, pool in work.pools.items()},
     }
     if cpu is not None:
         gauges |= {"cpu_budget_cpus": {(): cpu.cpus}, "cpu_quota_cpus": {(): cpu.quota}}

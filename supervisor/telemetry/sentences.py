@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from string import Formatter
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +17,7 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "daemon_stopping": "The daemon stops ({reason}); running requests get {drain_seconds}.",
         "config_reloaded": "The config was read again ({cause}). Changed: {changed}. For a restart: {needs_restart}.",
         "config_rejected": "The config can't be used ({cause}), the old one goes on: {reason}",
+        "config_missing": "{path} is not there any more: the config goes on as it was until the file is back.",
         "config_watch_limited": "The config's folder gives no notices, it is looked at every {poll_seconds}: {reason}",
         "build_found": "Build {build} of {engine} can be used, version {version}.",
         "build_unusable": "Build {build} of {engine} can't be used: {reason}",
@@ -32,6 +33,13 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "model_path_skipped": "{path} was left out of the search for models: {reason}",
         "model_name_taken": "The name {name_wanted} goes to {kept}, not to {dropped}: {reason}",
         "instance_changed": "{model} is {new}: {reason}",
+        "memory_reserved": (
+            "{model} is admitted: {anonymous_bytes} of its own and {mapped_bytes} of files in {pool}, "
+            "{free_bytes} stay free."
+        ),
+        "request_leased": (
+            "A request for {model} is admitted after {queue_seconds} in the queue and {load_seconds} for the load."
+        ),
         "plan_made": "{model} was planned on build {build}. Given up: {degraded}.",
         "plan_warning": "{model}: {reason}",
         "launch_started": "{model} starts as process {pid}.",
@@ -76,6 +84,7 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
 _NO_NEWS = frozenset({"model_found", "memory_observed", "launch_started"})
 _CALLS = ("/v1/", "/api/", "/upstream/", "/sdapi/")
 _GOOD = 400
+_LONG_WAIT_SECONDS = 1.0
 # What a fact that is None means, where it does not mean that it isn't known.
 _UNKNOWN = MappingProxyType(
     {"beneficiary": "others", "next_build": "none", "build": "none", "reason": "nothing is held against it"}
@@ -94,19 +103,33 @@ def sentence(name: str, facts: Mapping[str, Any]) -> str:
 def news(event: Event) -> dict[str, Any] | None:
     """What the page's list says of the event beside its facts; None: it is no news there."""
     name, facts = event.name(), event.facts()
-    if event.level == "debug" or name in _NO_NEWS:
-        return None
-    if name == "request_finished" and not _is_failed_call(facts):
-        return None
-    if name == "instance_changed" and facts["new"] == "ready":
-        return None  # `launch_ready` says so too, and after how long
-    if name == "plan_made" and not facts["degraded"]:
+    known = _WORTH_TELLING.get(name)
+    if (event.level == "debug" and known is None) or name in _NO_NEWS or (known is not None and not known(facts)):
         return None
     return {"sentence": sentence(name, facts)}
 
 
 def _is_failed_call(facts: Mapping[str, Any]) -> bool:
     return facts["status"] >= _GOOD and str(facts["path"]).startswith(_CALLS)
+
+
+def _is_change_of_its_own(facts: Mapping[str, Any]) -> bool:
+    """Not one that another event tells with more: what was admitted, what is ready, what was evicted, what ended."""
+    new, reason = facts["new"], str(facts["reason"])
+    return new not in {"ready", "stopped"} and reason != "wanted" and not reason.startswith("evicted: ")
+
+
+# Of these, only some are news; of other events, all that are told above debug level.
+_WORTH_TELLING: Mapping[str, Callable[[Mapping[str, Any]], bool]] = MappingProxyType(
+    {
+        "request_finished": _is_failed_call,
+        "request_leased": lambda facts: facts["queue_seconds"] + facts["load_seconds"] >= _LONG_WAIT_SECONDS,
+        "memory_reserved": lambda _facts: True,
+        "instance_changed": _is_change_of_its_own,
+        "launch_exited": lambda facts: not facts["planned"],
+        "plan_made": lambda facts: bool(facts["degraded"]),
+    }
+)
 
 
 class _Words(Mapping[str, str]):

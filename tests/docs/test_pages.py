@@ -47,3 +47,21 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
             headings = re.findall(r"(?m)^#+ (.*)$", other.read_text(encoding="utf-8"))
             slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
             assert anchor in slugs, f"{page.name} names {target}"
+
+
+def test_what_the_symptoms_quote_is_what_is_said() -> None:
+    """Whoever searches for the words of a message must find them; ``…`` stands for what differs."""
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    sources = [*ROOT.glob("supervisor/**/*.py"), *ROOT.glob("engines/**/*.py"), *ROOT.glob("supervisor/**/*.js")]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    text = re.sub(r'"\s*\n\s*f?"', "", text)  # a sentence over several lines
+    quoted = 0
+    for row in re.findall(r"(?m)^\| (.*)$", page):
+        seen = row.split(" | ")[0]
+        if seen.startswith("systemd says"):
+            continue
+        for words in (*re.findall(r"`([^`]* [^`]*)`", seen), *re.findall(r'"([^"]+)"', seen)):
+            quoted += 1
+            for part in filter(None, map(str.strip, words.split("…"))):
+                assert part in text, words
+    assert quoted > 5

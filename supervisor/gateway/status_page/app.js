@@ -177,6 +177,10 @@ const ACTIONS = {
     choose(model);
   },
   reload: reload,
+  "all-news": () => {
+    store.allNews = !store.allNews;
+    draw();
+  },
   "only-warnings": () => {
     store.onlyWarnings = !store.onlyWarnings;
     draw();

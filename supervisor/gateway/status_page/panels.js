@@ -57,11 +57,15 @@ export function summary(store) {
       tile(
         pool ? `Memory, ${poolName(name, pool)}` : "Memory",
         pool ? bytes(pool.reserved) : "0 B",
-        pool?.budget === null || !pool ? "promised; nothing was launched yet" : `promised of ${bytes(pool.budget)}`,
+        pool?.budget === null || !pool ? "promised" : `promised of ${bytes(pool.budget)}`,
       ),
     ),
     attention(store, rows),
   ];
+}
+
+function without(name, words) {
+  return words?.startsWith(`${name} `) ? words.slice(name.length + 1) : words;
 }
 
 function tile(label, value, note) {
@@ -71,7 +75,7 @@ function tile(label, value, note) {
 function attention(store, rows) {
   const said = [];
   for (const row of rows) {
-    if (row.state === "failed") said.push([`${row.id} was given up`, row.instance.failure]);
+    if (row.state === "failed") said.push([`${row.id} was given up`, without(row.id, row.instance.failure)]);
     else if (row.state === "unresponsive") said.push([`${row.id} stands still`, "It is being replaced."]);
     for (const warning of row.plan?.warnings ?? []) if (row.state === "ready") said.push([row.id, warning]);
   }
@@ -98,7 +102,7 @@ export function memory(store) {
   const pools = Object.entries(store.sections.ledger ?? {});
   return [
     head("memory", "Memory"),
-    pools.length ? pools.map(([name, pool]) => poolBar(name, pool, store)) : h("p.empty", {}, "Nothing was launched yet, so nothing is promised."),
+    pools.length ? pools.map(([name, pool]) => poolBar(name, pool, store)) : h("p.empty", {}, "Not known yet: it is looked at once there are a model and a build for it."),
   ];
 }
 
@@ -108,16 +112,16 @@ function poolBar(name, pool, store) {
     .sort((a, b) => b.size - a.size);
   const shared = pool.reserved - parts.reduce((sum, part) => sum + part.size, 0);
   if (shared > 0) parts.push({ name: "files that several share", size: shared, colour: "shared", note: "" });
-  // What is outside the budget stands beside it, unless the budget is a small part of the machine by the owner's wish.
-  const outside = pool.foreign ?? (pool.total !== null && pool.budget !== null ? Math.max(0, pool.total - pool.budget) : 0);
-  if (outside && outside < 2 * (pool.budget ?? 0)) parts.push({ name: "others, and kept free", size: outside, colour: "foreign", note: "" });
   if (pool.free > 0) parts.push({ name: "free", size: pool.free, colour: "free", note: "" });
+  if (pool.reserve > 0) parts.push({ name: "kept free", size: pool.reserve, colour: "kept", note: "" });
+  // Where the budget is a small part of the machine by the owner's wish, what others hold would hide the rest.
+  if (pool.foreign > 0) parts.push({ name: "others", size: pool.foreign, colour: "foreign", note: "", aside: pool.foreign > 2 * (pool.budget ?? 0) });
   const words = parts.map((part) => `${part.name} ${bytes(part.size)}`).join(", ");
   return h(
     "div.pool",
     { "data-key": name },
     h("h3", {}, poolName(name, pool), h("small", {}, pool.budget === null ? "budget not known" : `${bytes(pool.reserved)} promised of ${bytes(pool.budget)}`)),
-    h("div.bar", { role: "img", "aria-label": `${poolName(name, pool)}: ${words}` }, parts.map((part) => h(`i.${part.colour}`, { grow: Math.max(part.size, 1), title: `${part.name}: ${bytes(part.size)}` }))),
+    h("div.bar", { role: "img", "aria-label": `${poolName(name, pool)}: ${words}` }, parts.filter((part) => !part.aside).map((part) => h(`i.${part.colour}`, { grow: Math.max(part.size, 1), title: `${part.name}: ${bytes(part.size)}` }))),
     h("ul.legend", { "aria-hidden": "true" }, parts.map((part) => h("li", {}, h(`i.${part.colour}`), h("span", {}, part.name, part.note ? ` (${part.note})` : ""), h("b", {}, bytes(part.size))))),
     pool.why ? h("details", {}, h("summary", {}, "Why this budget"), h("p", {}, pool.why)) : null,
   );
@@ -206,7 +210,7 @@ function model(row, store) {
     h("div.line1", {}, h(`i.dot.${colourOf(row.id, store)}`), h("h3", {}, row.id), pill(row.state), instance?.pinned ? h("span.pill.calm", {}, "pinned") : null, actions(row, store)),
     h("p.facts", {}, facts(row, store).join(" · ")),
     row.state === "starting" ? progress(instance) : null,
-    instance && row.state !== "stopped" ? slots(instance) : null,
+    instance && ["ready", "unresponsive", "stopping"].includes(row.state) ? slots(instance) : null,
     card?.broken ? h("p.bad", {}, card.broken) : null,
     instance?.failure ? h("p.bad", {}, instance.failure) : null,
     plan?.degraded?.length ? h("p.warn", {}, `Launched with less than wished: ${plan.degraded.join(", ")}`) : null,
@@ -349,25 +353,34 @@ function strike(row) {
 
 // ---- what was decided
 
+const NEWS_FIRST = 12;
+const NEWS_MOST = 100;
 const HIDDEN = new Set(["sentence", "at", "level", "log", "traceback", "why", "reason"]);
 
 export function news(store) {
   const only = store.onlyWarnings;
-  const rows = store.news.filter((row) => !only || row.level === "warning" || row.level === "error").slice(0, 60);
+  const rows = store.news.filter((row) => !only || weight(row) !== "calm");
+  const shown = rows.slice(0, store.allNews ? NEWS_MOST : NEWS_FIRST);
   return [
     head("news", "What was decided", h("button.small", { type: "button", "data-do": "only-warnings", "aria-pressed": String(Boolean(only)) }, "Warnings only")),
-    rows.length ? h("ol.news", {}, rows.map(item)) : h("p.empty", {}, only ? "No warnings." : "Nothing yet."),
+    rows.length ? h("ol.news", {}, shown.map(item)) : h("p.empty", {}, only ? "No warnings." : "Nothing yet."),
+    rows.length > NEWS_FIRST ? h("div.actions", {}, h("button.small", { type: "button", "data-do": "all-news", "aria-expanded": String(Boolean(store.allNews)) }, store.allNews ? "Fewer" : `Earlier ones (${Math.min(rows.length, NEWS_MOST) - NEWS_FIRST})`)) : null,
   ];
 }
 
 function item(row) {
   const rest = Object.entries(row.facts).filter(([key, value]) => !HIDDEN.has(key) && value !== null);
-  const level = { warning: "warn", error: "bad" }[row.level] ?? "calm";
+  const level = weight(row);
   return h(
     `li.${level}`,
     { "data-key": `n:${row.id}:${row.at}` },
-    h("details", {}, h("summary", {}, h("time", {}, clock(row.at)), level === "calm" ? null : h(`span.pill.${level}`, {}, row.level), h("span", {}, row.facts.sentence ?? row.name)), h("dl.facts", {}, rest.map(([key, value]) => [h("dt", {}, key.replaceAll("_", " ")), h("dd", {}, fact(key, value))])), row.facts.log?.length ? h("pre", { tabindex: 0, "aria-label": "Its log" }, [].concat(row.facts.log).join("\n")) : null),
+    h("details", {}, h("summary", {}, h("time", {}, clock(row.at)), level === "calm" ? null : h(`span.pill.${level}`, {}, level === "bad" ? "error" : "warning"), h("span", {}, row.facts.sentence ?? row.name)), h("dl.facts", {}, rest.map(([key, value]) => [h("dt", {}, key.replaceAll("_", " ")), h("dd", {}, fact(key, value))])), row.facts.log?.length ? h("pre", { tabindex: 0, "aria-label": "Its log" }, [].concat(row.facts.log).join("\n")) : null),
   );
+}
+
+function weight({ name, level, facts }) {
+  if (level === "error" || (name === "instance_changed" && facts.new === "failed")) return "bad";
+  return level === "warning" || name === "launch_exited" ? "warn" : "calm";
 }
 
 function fact(key, value) {

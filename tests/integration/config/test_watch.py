@@ -14,7 +14,7 @@ import anyio.from_thread
 import pytest
 
 from supervisor.config.watch import ConfigWatch, Notices, Sight, WatchTiming, load_watchfiles, look_at
-from supervisor.events import ConfigWatchLimited, Event, EventBus, InternalError
+from supervisor.events import ConfigMissing, ConfigWatchLimited, Event, EventBus, InternalError
 from tests.fakes.clock import HandClock
 
 PATIENCE = 20.0
@@ -330,7 +330,7 @@ async def test_a_folder_that_goes_and_comes_back(file: Path, load: Callable[[], 
         await watched.calls("new")
         replace_folder(file, "aside", "third")
         await watched.calls("new", "third")
-        assert not watched.events
+        assert {type(event) for event in watched.events} <= {ConfigMissing}
 
 
 async def test_a_folder_that_was_replaced_gives_notices_again(file: Path) -> None:
@@ -488,3 +488,17 @@ async def test_a_change_before_the_start_is_seen(file: Path) -> None:
             await done.wait()
             tasks.cancel_scope.cancel()
     assert called == ["new"]
+
+
+async def test_a_file_that_stays_away_is_told_once(file: Path) -> None:
+    """Once nothing said so, and the owner learnt of it at the next start, which failed; each loss is told again."""
+    async with watching(file) as watched:
+        for losses in (1, 2):
+            remove(file)
+            with anyio.fail_after(PATIENCE):
+                while len(watched.events) < losses:
+                    await watched.eyes.look_again()
+            await watched.eyes.look_again()
+            assert watched.events == [ConfigMissing(str(file))] * losses
+            put(file, f"back {losses}")
+            await watched.calls(*(f"back {number + 1}" for number in range(losses)))

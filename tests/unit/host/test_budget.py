@@ -143,3 +143,16 @@ def test_a_full_machine_leaves_nothing_rather_than_less(tmp_path: Path) -> None:
 
     assert room.budget == 0
     assert room.why.endswith("nothing is left")
+
+
+def test_what_others_hold_is_told_beside_the_budget(tmp_path: Path) -> None:
+    """Once it was in the sentence alone, and every figure of it was unknown; also where the owner sets the budget."""
+    memory = _read(tmp_path, unified() | _IDLE_HOST)
+    [bound] = memory.bounds
+    assert bound.held is not None
+    room = host_room(memory, 0, AUTO)
+    assert (room.foreign, room.reserve) == (bound.held, AUTO.reserve)
+    assert room.budget == bound.size - bound.held - AUTO.reserve
+    assert host_room(memory, bound.held, AUTO).foreign == 0
+    assert host_room(memory, 0, HostLimits(48 * GIB, GIB)).foreign == bound.held
+    assert host_room(MemoryBudget(None, None, None, None, None), 0, AUTO).foreign is None

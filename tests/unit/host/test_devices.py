@@ -149,6 +149,7 @@ def test_others_use_of_a_card_is_subtracted_by_process() -> None:
     assert (card.pool, card.devices) == ("gpu-0000:01:00.0", ("CUDA0",))
     assert card.budget == (143771 - 700 - 1000 - 1024) * MIB
     assert "held by others 1000.0 MiB" in card.why
+    assert (card.foreign, card.reserve) == (1000 * MIB, 1024 * MIB)
 
 
 def test_where_the_driver_names_no_process_of_ours_what_we_believe_counts() -> None:
@@ -191,6 +192,7 @@ def test_a_card_that_only_a_build_knows_has_what_the_listing_says() -> None:
     )
     assert room.budget == (12000 - 750) * MIB
     assert "not known" in room.why
+    assert (room.foreign, room.reserve) == (None, 750 * MIB)
 
 
 def test_what_software_holds_is_held_in_the_host_s_room() -> None:

@@ -5,8 +5,8 @@ from string import Formatter
 import pytest
 
 from supervisor.event_bus import Event
-from supervisor.events import LaunchStarted, PlanMade, RequestFinished
-from supervisor.memory_events import Evicted, OverCommitted
+from supervisor.events import InstanceChanged, LaunchStarted, PlanMade, RequestFinished, RequestLeased
+from supervisor.memory_events import Evicted, MemoryReserved, OverCommitted
 from supervisor.telemetry.sentences import SENTENCES, news, sentence
 from tests.support.events import every_event
 
@@ -60,3 +60,17 @@ def test_what_is_no_news() -> None:
 def test_every_sentence_is_of_an_event() -> None:
     """One whose event was renamed would never be said."""
     assert set(SENTENCES) <= {kind.name() for kind in every_event()}
+
+
+def test_an_admission_is_told_with_its_arithmetic_and_each_thing_once() -> None:
+    """Once a start stood there as "starting: wanted", without a figure, and an eviction as four lines."""
+    admitted = news(MemoryReserved("i", "m", "host", 2**30, 2**29, 2**28))
+    assert admitted == {
+        "sentence": "m is admitted: 1.0 GiB of its own and 512.0 MiB of files in host, 256.0 MiB stay free."
+    }
+    assert news(RequestLeased("r", "m", "i", 0, 0.2, 0.0)) is None
+    waited = news(RequestLeased("r", "m", "i", 0, 4.0, 2.0))
+    assert waited == {"sentence": "A request for m is admitted after 4s in the queue and 2s for the load."}
+    for new, reason in (("starting", "wanted"), ("stopping", "evicted: b needs it"), ("stopped", "stopped")):
+        assert news(InstanceChanged("i", "m", "x", new, reason, 1)) is None
+    assert news(InstanceChanged("i", "m", "ready", "stopping", "unloaded by hand", 1)) is not None
