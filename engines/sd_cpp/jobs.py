@@ -11,7 +11,9 @@ from typing import Any
 
 import orjson
 
+from engines.formats.picture_kinds import KINDS
 from engines.pictures import EditMode, JobReport, JobState, PictureAbilities, PictureWish
+from engines.sd_cpp.memory import tile_cells
 
 SUBMIT_PATH = "/sdcpp/v1/img_gen"
 _JOB_PATH = "/sdcpp/v1/jobs/"
@@ -55,7 +57,7 @@ def submit(wish: PictureWish, abilities: PictureAbilities) -> tuple[str, dict[st
         # It would name files of this machine in every picture.
         "embed_image_metadata": False,
         "lora": [{"path": lora.file, "multiplier": lora.strength} for lora in wish.loras],
-        "vae_tiling_params": {"enabled": wish.tiled},
+        "vae_tiling_params": _tiling(wish, abilities),
     }
     if wish.sources and abilities.edit_mode is EditMode.REFERENCE:
         body["ref_images"] = [_base64(source) for source in wish.sources]
@@ -66,6 +68,13 @@ def submit(wish: PictureWish, abilities: PictureAbilities) -> tuple[str, dict[st
     if wish.mask is not None:
         body["mask_image"] = _base64(wish.mask)
     return SUBMIT_PATH, body
+
+
+def _tiling(wish: PictureWish, abilities: PictureAbilities) -> dict[str, Any]:
+    if not wish.tiled:
+        return {"enabled": False}
+    cells = tile_cells(KINDS[abilities.kind])
+    return {"enabled": True, "tile_size_x": cells, "tile_size_y": cells}
 
 
 def read_submitted(status: int, body: bytes) -> str:

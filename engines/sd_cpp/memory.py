@@ -25,8 +25,10 @@ PROGRAM_BYTES = 96 * _MIB
 VAE_PIXEL_BYTES = 6656
 # The same of a tiny one, which has 64 channels throughout; 2.1 to 3.0 KB were seen.
 TAE_PIXEL_BYTES = 3072
-# A tile of 32 x 32 latent cells, with half a tile beside it: the engine's own default.
-_TILE_CELLS = 32
+# Pixels along the edge of a tile, which jobs ask for: the engine's own default counts cells, which differ by kind. A
+# source is read in tiles that are larger by this.
+_TILE_PIXELS = 256
+_READING = 1.30539
 # Copies of the stream of tokens that a transformer's block keeps at once, in 32 bits.
 _TOKEN_COPIES = 12
 _TEXT_TOKENS = 512
@@ -80,6 +82,11 @@ def stages(metadata: ModelMetadata, settings: SdCppSettings, wish: PictureWish) 
     return PictureStages(_TEXT_BYTES, network, _autoencoder(metadata, kind, wish))
 
 
+def tile_cells(kind: PictureKind) -> int:
+    """Latent cells along the edge of a tile, where a picture is decoded in tiles."""
+    return max(4, _TILE_PIXELS // kind.latent_factor)
+
+
 def _unet(kind: PictureKind, cells: int, *, flash: bool) -> int:
     share, heads = next(sizes for name, sizes in _UNET_ATTENTION.items() if kind.name.startswith(name))
     tokens = cells // share
@@ -99,8 +106,8 @@ def _autoencoder(metadata: ModelMetadata, kind: PictureKind, wish: PictureWish) 
     pixels = wish.width * wish.height
     if wish.tiled:
         # What is put together from the tiles is kept beside them, in 32 bits.
-        tile = (_TILE_CELLS * 2 * kind.latent_factor) ** 2
-        return min(pixels, tile) * per_pixel + pixels * 3 * 4 * 2
+        edge = int(tile_cells(kind) * kind.latent_factor * (_READING if wish.sources else 1.0))
+        return min(wish.width, edge) * min(wish.height, edge) * per_pixel + pixels * 3 * 4 * 2
     return pixels * per_pixel
 
 

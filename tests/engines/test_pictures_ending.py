@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.engines.pictures import IMAGES, JOBS, SMALL, connection, delete, drawing_daemon, get, post, size_of, states
+from tests.engines.pictures import IMAGES, JOBS, SMALL, connection, delete, drawing_daemon, get, post, states
 from tests.support.cgroups import NoCgroupError, made_cgroup
 from tests.support.daemon import Daemon
 from tests.support.demo import DemoEngine
@@ -167,22 +167,6 @@ def test_a_model_that_does_not_load_says_why(tmp_path: Path, sd_server: Path, to
         told = post(daemon, IMAGES, {"model": "bad", "prompt": "x"})
         assert told.status == 503
         assert instance(daemon, "bad")["last_exit"]["kind"] == "MODEL_UNSUPPORTED"
-
-
-def test_a_picture_that_does_not_fit_is_tiled_or_refused(
-    tmp_path: Path, sd_server: Path, toy_models: ToyModels
-) -> None:
-    """Decoded in tiles where that is enough, and said; else refused with the arithmetic, before anything starts."""
-    host = {"memory": "1GiB", "reserve": {"memory": "0MiB"}}
-    with drawing_daemon(tmp_path, sd_server, toy_models, host=host, pictures={"max_edge": 4096}) as daemon:
-        told = post(daemon, IMAGES, {"model": "ovis", "prompt": "x", "size": "4096x4096", "steps": 1})
-        assert (told.status, told.json["error"]["code"]) == (400, "image_out_of_memory")
-        assert "of its engine" in told.json["error"]["message"]
-        assert daemon.engines() == []
-        tiled = post(daemon, IMAGES, {"model": "ovis", "prompt": "x", "size": "640x640", "steps": 1})
-        assert tiled.status == 200, tiled.json
-        assert any("tiles" in note for note in tiled.json["settings_notes"])
-        assert size_of(tiled.json["data"][0]["b64_json"]) == (640, 640)
 
 
 def test_a_limit_of_the_kernel_is_kept(tmp_path: Path, sd_server: Path, toy_models: ToyModels) -> None:

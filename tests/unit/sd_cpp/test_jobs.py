@@ -39,6 +39,14 @@ def test_every_number_is_said() -> None:
     assert "init_image" not in body
 
 
+def test_tiles_are_as_many_pixels_for_each_kind() -> None:
+    """The engine counts cells, of which a Flux.2 has a quarter as many: its tile was the whole picture."""
+    for kind, cells in (("ovis-image", 32), ("flux2-klein", 16), ("sdxl", 32)):
+        _, body = jobs.submit(replace(WISH, tiled=True), replace(ABILITIES, kind=kind))
+        assert body["vae_tiling_params"] == {"enabled": True, "tile_size_x": cells, "tile_size_y": cells}
+    assert jobs.submit(WISH, ABILITIES)[1]["vae_tiling_params"] == {"enabled": False}
+
+
 def test_sources_go_where_the_model_looks() -> None:
     """One begins with a source, the other looks at all of them."""
     wish = replace(WISH, sources=(b"1", b"2"), strength=0.5, mask=b"m")
