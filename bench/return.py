@@ -8,9 +8,12 @@ takes its slot, and then the second model its memory. What follows is the time t
 * after the switch, with the load.
 
 The baseline is the first token of the same prompt when it was new, with the model loaded; with the load, that and the
-load that was measured. Every return must say that it was restored. The short conversation tells what the save of the
-long one costs another session: it comes right behind it or a little later, and does the same in a daemon that saves
-nothing (the engine itself copies what a slot held into its memory, which takes as long in both).
+load that was measured. Every return must say that it was restored.
+
+What the save of a long conversation costs another session is told by a short one that takes its slot, right behind it
+or a little later: once after the long one went on, so that there is something to save, and once after it only came
+back, so that its file is there already; all else is alike. ``--nothing-saved`` compares with a daemon that saves
+nothing too, where each round computes the long one anew.
 """
 
 from __future__ import annotations
@@ -42,8 +45,10 @@ _MOST_DELAY = 0.050
 _CTX = 8192
 # Seconds between the end of the long answer and the short question: others do not come right behind it each time.
 _GAPS = (0.0, 0.5, 1.0)
-# Tokens: an answer and a further question.
-_NEAR = 60
+# Words by which the long one goes on: more than a quarter of a second to compute, below which nothing is saved.
+_FURTHER = 150
+# Tokens by which a conversation grows in a round, and its files with it.
+_NEAR = 300
 _NO_RESERVE = {"memory": "0B"}
 # About as many tokens as words, in SmolLM2's vocabulary.
 _WORDS = (
@@ -77,8 +82,9 @@ class _Times:
     next_turn: list[float] = field(default_factory=list)
     load: list[float] = field(default_factory=list)
     with_load: list[float] = field(default_factory=list)
-    short_after_save: list[float] = field(default_factory=list)
-    short: list[float] = field(default_factory=list)
+    short_after_save: dict[float, list[float]] = field(default_factory=dict)
+    short: dict[float, list[float]] = field(default_factory=dict)
+    nothing_saved: list[float] = field(default_factory=list)
 
 
 def main() -> None:
@@ -86,6 +92,8 @@ def main() -> None:
     parser = options(__doc__)
     add_engine_options(parser, model=True)
     parser.add_argument("--rounds", type=int, help="conversations of each size (default 3, quick 1)")
+    parser.add_argument("--pairs", type=int, default=1, help="of short questions at each distance, a round (default 1)")
+    parser.add_argument("--nothing-saved", action="store_true", help="compare with a daemon that saves nothing too")
     parser.add_argument("--sizes", type=int, nargs="+", help="tokens (default 500 2500 6000, quick 300)")
     run("return", parser, measure)
 
@@ -110,15 +118,16 @@ def measure(chosen: argparse.Namespace) -> list[Table]:
             for size, times in found.items():
                 for number in range(rounds):
                     say(f"{size} tokens, round {number + 1} of {rounds}")
-                    _round(daemon, size, f"{size} {number}", times)
+                    _round(daemon, size, f"{size} {number}", times, chosen.pairs)
             transfers = _transfers(daemon.log)
-        with running_daemon(folder, {**document, **sections, "cache": {"budget": 0}}) as daemon:
-            daemon.wait_until_known()
-            daemon.load("one")
-            for size, times in found.items():
-                for number in range(rounds):
-                    say(f"{size} tokens, nothing saved, round {number + 1} of {rounds}")
-                    times.short.append(_after_a_long_one(daemon, size, f"{size} {number}", number))
+        if chosen.nothing_saved:
+            with running_daemon(folder, {**document, **sections, "cache": {"budget": 0}}) as daemon:
+                daemon.wait_until_known()
+                daemon.load("one")
+                for size, times in found.items():
+                    for number in range(rounds):
+                        say(f"{size} tokens, nothing saved, round {number + 1} of {rounds}")
+                        times.nothing_saved.append(_after_a_long_one(daemon, size, f"{size} {number}"))
         say.done()
         return [_returns(found), _delays(found, transfers)]
 
@@ -134,15 +143,14 @@ def _room_for_one(folder: Path, document: Mapping[str, Any]) -> int:
     return int(max(needed) * 1.2)
 
 
-def _round(daemon: Daemon, size: int, seed: str, times: _Times) -> None:
+def _round(daemon: Daemon, size: int, seed: str, times: _Times, pairs: int) -> None:
     """One conversation, from its first question to its third return."""
     daemon.load("one")
     long = [{"role": "user", "content": _text(size, seed)}]
     seconds, said = _asked(daemon, long, "one")
     times.tokens = said.tokens
-    time.sleep(_GAPS[len(times.fresh) % len(_GAPS)])
     times.fresh.append(seconds)
-    times.short_after_save.append(_asked(daemon, _short(f"{seed} a"), "one")[0])
+    _asked(daemon, _short(f"{seed} a"), "one")
     times.after_handover.append(_asked(daemon, long, "one", "restored")[0])
     _asked(daemon, _short(f"{seed} c"), "two")
     daemon.load("one")
@@ -155,12 +163,25 @@ def _round(daemon: Daemon, size: int, seed: str, times: _Times) -> None:
     seconds, said = _asked(daemon, further, "one", "restored")
     times.with_load.append(seconds)
     times.load.append(said.load)
+    for number in range(pairs):
+        for gap in _GAPS:
+            longer = [*further, {"role": "assistant", "content": said.text}]
+            longer += [{"role": "user", "content": _text(_FURTHER, f"{seed} {number} {gap}")}]
+            _asked(daemon, longer, "one")
+            times.short_after_save.setdefault(gap, []).append(_taken_over(daemon, gap, f"{seed} {number} {gap} f"))
+            _asked(daemon, longer, "one", "restored")
+            times.short.setdefault(gap, []).append(_taken_over(daemon, gap, f"{seed} {number} {gap} g"))
 
 
-def _after_a_long_one(daemon: Daemon, size: int, seed: str, number: int) -> float:
+def _taken_over(daemon: Daemon, gap: float, seed: str) -> float:
+    """First token of a short conversation that takes the slot of the one before it, ``gap`` seconds after that."""
+    time.sleep(gap)
+    return _asked(daemon, _short(seed), "one")[0]
+
+
+def _after_a_long_one(daemon: Daemon, size: int, seed: str) -> float:
     """First token of a short conversation that takes a long one's slot, where nothing is saved."""
     _asked(daemon, [{"role": "user", "content": _text(size, seed)}], "one")
-    time.sleep(_GAPS[number % len(_GAPS)])
     return _asked(daemon, _short(f"{seed} a"), "one")[0]
 
 
@@ -255,22 +276,35 @@ def _took(transfers: Sequence[Mapping[str, Any]], event: str, tokens: int) -> st
 
 
 def _delays(found: Mapping[int, _Times], transfers: Sequence[Mapping[str, Any]]) -> Table:
-    columns = ["tokens", "save took", "restore took", "short one, nothing saved", "short one"]
-    columns += ["added at the median", "right behind it"]
+    columns = ["tokens", "save took", "restore took", "short one, its file there", "short one, with a save"]
+    columns += ["added at the median", *(f"{gap:g} s behind" for gap in _GAPS), "nothing saved"]
     table = Table("What saving a conversation costs the one that takes its slot", columns)
     worst = 0.0
     for times in found.values():
-        alone, behind = statistics.median(times.short), statistics.median(times.short_after_save)
-        pairs = [after - alone for after, alone in zip(times.short_after_save, times.short, strict=True)]
-        behind_it = pairs[:: len(_GAPS)]
-        worst = max(worst, statistics.median(pairs))
-        added = f"{statistics.median(pairs) * 1000:+.1f} ms"
-        most = f"{max(behind_it) * 1000:+.1f} ms" if behind_it else "-"
+        added = {gap: _differences(times.short_after_save[gap], times.short[gap]) for gap in _GAPS}
+        every = [seconds for each in added.values() for seconds in each]
+        worst = max(worst, statistics.median(every))
+        alone, behind = (_median_of_all(short) for short in (times.short, times.short_after_save))
         saved, restored = (_took(transfers, event, times.tokens) for event in ("session_saved", "session_restored"))
-        table.row(f"{times.tokens}", saved, restored, milliseconds(alone), milliseconds(behind), added, most)
+        none = milliseconds(statistics.median(times.nothing_saved)) if times.nothing_saved else "-"
+        by_gap = (_signed(statistics.median(each)) for each in added.values())
+        row = (saved, restored, alone, behind, _signed(statistics.median(every)), *by_gap, none)
+        table.row(f"{times.tokens}", *row)
     table.notes.append("the short one came 0, 0.5 and 1 s after the end of the long one's answer, in turn")
-    table.notes.append(f"target: at most {_MOST_DELAY * 1000:.0f} ms: {verdict(worst, _MOST_DELAY)}")
+    table.notes.append(f"target: at most {_MOST_DELAY * 1000:.0f} ms at the median: {verdict(worst, _MOST_DELAY)}")
     return table
+
+
+def _differences(one: Sequence[float], other: Sequence[float]) -> list[float]:
+    return [after - alone for after, alone in zip(one, other, strict=True)]
+
+
+def _median_of_all(times: Mapping[float, Sequence[float]]) -> str:
+    return milliseconds(statistics.median(seconds for each in times.values() for seconds in each))
+
+
+def _signed(seconds: float) -> str:
+    return f"{seconds * 1000:+.1f} ms"
 
 
 if __name__ == "__main__":

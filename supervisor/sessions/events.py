@@ -24,7 +24,10 @@ class SessionServed(Event):
 
 @dataclass(frozen=True, slots=True)
 class SessionSaved(Event):
-    """What a slot held was written to a file; ``why``: ``handover``, ``idle`` or ``stop``."""
+    """What a slot held was written to a file.
+
+    ``why``: ``handover``, ``idle``, ``busy`` (others used the engine) or ``stop``.
+    """
 
     model: str
     instance: str

@@ -27,6 +27,8 @@ from supervisor.sessions.launch_slots import LaunchSlots
 from supervisor.sessions.speeds import Speeds
 from supervisor.sessions.store import NoRoomError, Store, StoreLimits
 
+# Why a slot is written that nobody has to wait for.
+IDLE, BUSY = "idle", "busy"
 # A save that holds less than this share of what was in the slot is of something else: the engine cleared it meanwhile.
 _ENOUGH = 0.5
 # Restores without effect after which a launch is not asked again: its memory can't be kept, as with sliding windows.
@@ -76,6 +78,8 @@ async def save(page: LaunchSlots, slot: int, filing: Filing, why: str) -> bool:
     committed = False
     reason: str | None
     try:
+        if (why == IDLE and not page.is_idle()) or (why == BUSY and slot in page.active):
+            return False  # somebody came meanwhile, and is not to wait for this
         page.saving = slot
         began = monotonic()
         answer = await ask_slot(launch, page.slots, page.slots.save(slot, name))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from supervisor.clock import Clock
 from supervisor.events import EventBus, InternalError
 from supervisor.sessions.choosing import LEAST_SECONDS, Holding
-from supervisor.sessions.filing import Filing, Locks, save
+from supervisor.sessions.filing import BUSY, IDLE, Filing, Locks, save
 from supervisor.sessions.launch_slots import LaunchSlots
 
 # Idle seconds after which a slot is written. Soon, if computing what is new takes a few times as long as writing all;
@@ -18,6 +18,9 @@ from supervisor.sessions.launch_slots import LaunchSlots
 IDLE_SECONDS = 0.25
 LATER_SECONDS = 10.0
 _WORTH_SOON = 4
+# Others use their engine: a slot that nobody came back to for so long is written all the same, if that is so quick.
+UNUSED_SECONDS = 60.0
+QUICK_SECONDS = 0.05
 # To look again at an engine that is in use.
 _BUSY_SECONDS = 0.5
 # After a fault of our own.
@@ -27,6 +30,11 @@ _FAULT_SECONDS = 60.0
 def due_at(holding: Holding, transfer: float) -> float:
     """The monotonic second at which a slot that nobody uses is written; ``transfer``: seconds that it takes. Pure."""
     return holding.used_at + (IDLE_SECONDS if holding.unsaved >= _WORTH_SOON * transfer else LATER_SECONDS)
+
+
+def may_be_written_beside_others(holding: Holding, transfer: float, now: float) -> bool:
+    """While others use the engine, so that a crash does not lose what a busy one has held for long. Pure."""
+    return transfer <= QUICK_SECONDS and now - holding.used_at >= UNUSED_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +71,15 @@ class IdleSaving:
             holding = page.holdings.get(slot)
             if holding is None or slot in page.active:
                 continue
-            at, now = due_at(holding, filing.speeds.transfer(holding.tokens)), self._clock.monotonic()
-            if at > now or not page.is_idle():
+            transfer, now = filing.speeds.transfer(holding.tokens), self._clock.monotonic()
+            at, beside = due_at(holding, transfer), may_be_written_beside_others(holding, transfer, now)
+            if at > now or not (page.is_idle() or beside):
                 due = min(due, max(at, now + _BUSY_SECONDS) if at <= now else at)
                 continue
             async with self._tools.locks.alone(page) as current:
-                if current and page.is_idle() and not await save(page, slot, filing, "idle"):
+                why = IDLE if page.is_idle() else BUSY
+                if not current or slot in page.active or (why == BUSY and (not beside or page.is_unsure)):
+                    continue
+                if not await save(page, slot, filing, why) and (why == BUSY or page.is_idle()):
                     page.give_up_saving(slot)
         return due
