@@ -73,7 +73,7 @@ class AdapterDefaults:
         """No."""
         return False
 
-    def takes_media(self, _settings: LaunchSettings) -> bool:
+    def takes_media(self, _settings: LaunchSettings, _metadata: ModelMetadata | None) -> bool:
         """No."""
         return False
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from engines.build_facts import BuildFacts, CommandOutput, DeviceListing, KnownPackage
 from engines.exits import ExitEvidence, Verdict
+from engines.model_facts import ModelMetadata
 from engines.plan_parts import ALONE, Beside, Budget, Choice, MemoryEstimate, Movable, Tried
 from engines.vocabulary import (
     Blame,
@@ -72,46 +73,6 @@ class LaunchSettings(BaseModel):
     """Base of each engine's launch settings: frozen, and unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-@dataclass(frozen=True, slots=True)
-class ModelMetadata:
-    """Facts read from a model's files.
-
-    Attributes:
-        format: file format, such as ``gguf``.
-        architecture: the engine's name for the network.
-        file_bytes: size of all files together.
-        tensor_bytes: size of the weights alone.
-        context_length: trained context in tokens.
-        pooling: how token vectors become one (``none``, ``mean``, ``cls``, ``last``, ``rank``).
-        fields: all scalar metadata of the header, for the memory estimate.
-        roles: what each file is, in their order, of a model that comes in parts; empty: it does not.
-        layout: where each tensor lies, in a form that only the format's own reader knows.
-    """
-
-    format: str
-    architecture: str
-    file_bytes: int
-    tensor_bytes: int
-    name: str | None = None
-    quantization: str | None = None
-    parameter_count: int | None = None
-    context_length: int | None = None
-    block_count: int | None = None
-    embedding_length: int | None = None
-    head_count: int | None = None
-    head_count_kv: tuple[int, ...] | None = None
-    key_length: int | None = None
-    value_length: int | None = None
-    vocabulary_size: int | None = None
-    pooling: str | None = None
-    causal: bool | None = None
-    has_chat_template: bool = False
-    split_count: int = 1
-    roles: tuple[str, ...] = ()
-    fields: Mapping[str, str | int | float | bool] = field(default_factory=dict)
-    layout: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,8 +323,8 @@ class EngineAdapter(Protocol):
         """Whether the engine can answer this body as a stream; what it can't is asked whole, and runs on to its end."""
         ...
 
-    def takes_media(self, settings: LaunchSettings) -> bool:
-        """Whether an engine that is launched so can read pictures and sounds."""
+    def takes_media(self, settings: LaunchSettings, metadata: ModelMetadata | None) -> bool:
+        """Whether an engine that is launched so, with these files, can read pictures and sounds."""
         ...
 
     def is_progress(self, data: bytes) -> bool:

@@ -6,10 +6,19 @@ from pathlib import Path
 
 from engines.contract import ModelMetadata
 from engines.formats.gguf_header import GgufHeader, TensorInfo, read_header
-from engines.formats.gguf_metadata import is_model, metadata_of
+from engines.formats.gguf_metadata import is_model, metadata_of, projector_of
 from engines.formats.gguf_split import split_files
 
-__all__ = ["GgufHeader", "TensorInfo", "is_model", "metadata_of", "read_header", "read_metadata", "split_files"]
+__all__ = [
+    "GgufHeader",
+    "TensorInfo",
+    "is_model",
+    "metadata_of",
+    "read_header",
+    "read_metadata",
+    "read_projector",
+    "split_files",
+]
 
 
 def read_metadata(files: tuple[Path, ...]) -> ModelMetadata:
@@ -20,3 +29,12 @@ def read_metadata(files: tuple[Path, ...]) -> ModelMetadata:
         NotAModelError: sound, but no model of its own.
     """
     return metadata_of([read_header(path) for path in files])
+
+
+def read_projector(path: Path) -> ModelMetadata:
+    """Facts of a projector: what makes of a picture or a sound something that a model reads.
+
+    Raises:
+        ModelFileError: not GGUF, cut short, nonsense inside, or no projector.
+    """
+    return projector_of(read_header(path))

@@ -79,6 +79,24 @@ def metadata_of(headers: Sequence[GgufHeader], file_bytes: int | None = None) ->
     )
 
 
+def projector_of(header: GgufHeader) -> ModelMetadata:
+    """Facts of a projector, which has no layers and no vocabulary of its own.
+
+    Raises:
+        ModelFileError: it is something else.
+    """
+    if _what_else(header) != _PROJECTOR:
+        raise ModelFileError(f"{header.file_name} is no projector: look for a file with mmproj in its name.")
+    return ModelMetadata(
+        format="gguf",
+        architecture="clip",
+        file_bytes=header.file_bytes,
+        tensor_bytes=header.tensor_bytes,
+        name=name if isinstance(name := header.metadata.get("general.name"), str) else None,
+        fields={key: value for key, value in header.metadata.items() if _is_kept(key, value)},
+    )
+
+
 class _Reader:
     """Looks up the values of an architecture; a value of another type than it must be reads as not said."""
 

@@ -29,6 +29,7 @@ from engines.contract import (
 from engines.declared import Declared
 from engines.formats import gguf
 from engines.llama_cpp import command, declared, devices, extra_args, generation, health
+from engines.llama_cpp.parts import PARTS, PROJECTOR, read_parts
 from engines.llama_cpp.settings import LlamaCppSettings
 from engines.llama_cpp.slots import LlamaCppSlots
 from engines.slots import Slots
@@ -59,6 +60,7 @@ class LlamaCppAdapter(AdapterDefaults):
     slots_path: ClassVar[str | None] = health.SLOTS_PATH
     metrics_path: ClassVar[str | None] = health.METRICS_PATH
     slots: ClassVar[Slots | None] = LlamaCppSlots()
+    parts: ClassVar[Mapping[str, str]] = PARTS
     socket_suffix: ClassVar[str | None] = ".sock"
     api_key_variable: ClassVar[str | None] = "LLAMA_API_KEY"
     pass_through_environment: ClassVar[tuple[str, ...]] = (
@@ -101,6 +103,10 @@ class LlamaCppAdapter(AdapterDefaults):
         """Facts from the headers of all parts."""
         return gguf.read_metadata(files)
 
+    def read_parts(self, parts: Mapping[str, Path]) -> ModelMetadata:
+        """See ``parts.read_parts``."""
+        return read_parts(parts)
+
     def capabilities(self, metadata: ModelMetadata) -> frozenset[Capability]:
         """A pooling in the header makes an embedding model (``rank``: a reranker); everything else chats."""
         if metadata.pooling == "rank":
@@ -113,8 +119,10 @@ class LlamaCppAdapter(AdapterDefaults):
         """Whether ``extra_args`` set the thread count themselves."""
         return isinstance(settings, LlamaCppSettings) and extra_args.own_threads(settings.extra_args or ())
 
-    def takes_media(self, settings: LaunchSettings) -> bool:
-        """Whether ``extra_args`` name a projector."""
+    def takes_media(self, settings: LaunchSettings, metadata: ModelMetadata | None) -> bool:
+        """Whether a projector is among the model's files, or ``extra_args`` name one."""
+        if metadata is not None and PROJECTOR in metadata.roles:
+            return True
         return isinstance(settings, LlamaCppSettings) and extra_args.own_projector(settings.extra_args or ())
 
     def movable(self, metadata: ModelMetadata, settings: LaunchSettings) -> Movable:

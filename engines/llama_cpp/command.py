@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engines.contract import BuildFacts, Capability, Choice, Command, Endpoint, PlanDraft
-from engines.llama_cpp.extra_args import check_extra_args, own_flags
+from engines.llama_cpp.extra_args import check_extra_args, own_flags, with_other_names
+from engines.llama_cpp.parts import DRAFT, PROJECTOR, file_of
 from engines.llama_cpp.settings import LlamaCppSettings
 from engines.llama_cpp.slots import FOLDER_FLAG
 
@@ -29,8 +30,11 @@ _FINE_LEVELS = "--fit"
 _PLAIN_TYPES = frozenset({"f16", "f32", "bf16"})
 _POOLED = frozenset({Capability.EMBEDDINGS, Capability.RERANK})
 
-# A projector or a second model, whose files the plan does not read.
+# A projector or a second model that extra arguments name: the plan does not read its file.
 _UNCOUNTED = frozenset({"--mmproj", "-mm", "--model-draft", "-md", "--spec-draft-model"})
+
+# Builds that have it take a kind of guessing too; before, naming a draft model was enough.
+_NEWER_DRAFTS = "--spec-draft-n-max"
 
 Argument = tuple[str, str | None, str]
 
@@ -44,7 +48,7 @@ def build_command(draft: PlanDraft, facts: BuildFacts) -> Command:
     settings = _settings(draft)
     extra = settings.extra_args or ()
     check_extra_args(extra)
-    taken = own_flags(extra)
+    taken = with_other_names(own_flags(extra))
     argv: list[str] = []
     choices: list[Choice] = []
     for flag, value, reason in _arguments(draft, settings, facts):
@@ -57,7 +61,7 @@ def build_command(draft: PlanDraft, facts: BuildFacts) -> Command:
             if reason:
                 choices.append(Choice(flag.lstrip("-"), value if value is not None else True, reason))
     uncounted = "what it loads is not in the memory predicted here: leave room for it"
-    choices += [Choice(flag, None, uncounted) for flag in sorted(taken & _UNCOUNTED)]
+    choices += [Choice(flag, None, uncounted) for flag in sorted(own_flags(extra) & _UNCOUNTED)]
     return Command(argv=(*argv, *extra), choices=tuple(choices))
 
 
@@ -77,11 +81,36 @@ def _settings(draft: PlanDraft) -> LlamaCppSettings:
 def _arguments(draft: PlanDraft, settings: LlamaCppSettings, facts: BuildFacts) -> Iterator[Argument]:
     yield "--model", str(draft.files[0]), ""
     yield "--alias", draft.model_id, ""
+    yield from _beside(draft, settings, facts)
     yield from _context(draft, settings, facts)
     yield from _compute(draft, settings)
     yield from _serving(draft)
     if facts.flags is None or _FINE_LEVELS in facts.flags:
         yield "--verbosity", LOG_LEVEL, "one step above its own: only then the log tells what memory was taken"
+
+
+def _beside(draft: PlanDraft, settings: LlamaCppSettings, facts: BuildFacts) -> Iterator[Argument]:
+    """Files that go with the model; each lies where the model's first device is, or on the host."""
+    projector, second = file_of(draft, PROJECTOR), file_of(draft, DRAFT)
+    on_device = bool(draft.devices) and draft.n_gpu_layers != 0
+    if projector is not None:
+        yield "--mmproj", str(projector), _size_of(draft, PROJECTOR, "with it the model reads pictures or sound")
+        if draft.devices is not None and not on_device:
+            yield "--no-mmproj-offload", None, "no layer of the model is on a device"
+    if second is None or Capability.CHAT not in draft.capabilities:
+        return
+    yield "--model-draft", str(second), _size_of(draft, DRAFT, "it guesses ahead, and the model checks")
+    if facts.flags is not None and _NEWER_DRAFTS in facts.flags:
+        yield "--spec-type", "draft-simple", ""
+    if settings.draft_tokens is not None:
+        newer = facts.flags is None or _NEWER_DRAFTS in facts.flags
+        yield _NEWER_DRAFTS if newer else "--draft-max", str(settings.draft_tokens), "from launch.draft_tokens"
+    if draft.devices is not None:
+        yield "--device-draft", draft.devices[0] if on_device else "none", ""
+
+
+def _size_of(draft: PlanDraft, role: str, what: str) -> str:
+    return f"{what}: {draft.metadata.beside[role].tensor_bytes / 2**20:.0f} MiB of weights"
 
 
 def _context(draft: PlanDraft, settings: LlamaCppSettings, facts: BuildFacts) -> Iterator[Argument]:

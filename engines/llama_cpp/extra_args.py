@@ -28,6 +28,12 @@ _REFUSED: dict[str, str] = {
     ),
 }
 
+# Two names of one option: an extra argument under one takes over what the plan says under the other.
+_NAMES = (
+    frozenset({"--mmproj", "-mm"}),
+    frozenset({"--model-draft", "-md", "--spec-draft-model"}),
+    frozenset({"--device-draft", "-devd", "--spec-draft-device"}),
+)
 # The projector that makes of a picture or a sound what the model reads; local models have it from nowhere else.
 _PROJECTOR = frozenset({"--mmproj", "-mm"})
 _THREADS = frozenset({"--threads", "-t"})
@@ -56,6 +62,11 @@ def check_extra_args(extra: tuple[str, ...]) -> None:
 def own_flags(extra: tuple[str, ...]) -> frozenset[str]:
     """Option names that the extra arguments set."""
     return frozenset(flag_of(argument) for argument in extra if argument.startswith("-"))
+
+
+def with_other_names(flags: frozenset[str]) -> frozenset[str]:
+    """The same, with the other names of those that the plan may say itself."""
+    return flags.union(*(names for names in _NAMES if flags & names))
 
 
 def own_threads(extra: tuple[str, ...]) -> bool:

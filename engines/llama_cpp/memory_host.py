@@ -30,9 +30,13 @@ _CHECKPOINT_STEP = 8192  # tokens between two
 
 def program_bytes(model: ModelShape, launch: Launch) -> int:
     """The program, its tables for the vocabulary and the tensors, and the graphs that it keeps."""
-    base = _PROGRAM_WITH_DEVICES if launch.choices.has_device_backend else _PROGRAM
     vocabulary = model.vocabulary * _TOKEN.get(model.tokenizer, _TOKEN["gpt2"])
-    return base + vocabulary + len(model.tensors) * _TENSOR + _graph_bytes(model, launch)
+    return base_bytes(launch) + vocabulary + len(model.tensors) * _TENSOR + _graph_bytes(model, launch)
+
+
+def base_bytes(launch: Launch) -> int:
+    """The program before it has loaded anything, with the libraries of its devices."""
+    return _PROGRAM_WITH_DEVICES if launch.choices.has_device_backend else _PROGRAM
 
 
 def _graph_bytes(model: ModelShape, launch: Launch) -> int:

@@ -34,7 +34,9 @@ class LaunchChoices:
         takes_over: devices compute large batches of layers on the host too (``--op-offload``).
         mapped: weights are mapped from the file, not read into memory.
         repacks: the CPU backend may repack weights for its own kernels.
-        projector_bytes: weights of a vision projector, and whether they go to a device.
+        projector_bytes, projector_compute: weights of a projector, and what it computes in.
+        projector_on_device: whether they go to a device.
+        draft_tokens: tokens that a draft model guesses before the model checks them; 0: there is none.
         build_number: of llama.cpp; None: a recent one.
         has_device_backend: the build carries a device's libraries, used or not.
     """
@@ -62,7 +64,9 @@ class LaunchChoices:
     cache_ram: int | None = None
     ctx_checkpoints: int | None = None
     projector_bytes: int = 0
+    projector_compute: int = 0
     projector_on_device: bool = True
+    draft_tokens: int = 0
     build_number: int | None = None
     has_device_backend: bool = False
 
@@ -127,7 +131,7 @@ def resolve(choices: LaunchChoices, model: ModelShape) -> Launch:
     batch = min(asked, batch) if model.causal else batch
     ubatch = min(batch, choices.ubatch)
     tokens = min(context, ubatch)
-    most_outputs = batch if choices.embeddings or not model.causal else slots
+    most_outputs = batch if choices.embeddings or not model.causal else slots * (1 + choices.draft_tokens)
     return Launch(
         choices=choices,
         context=context,

@@ -39,11 +39,12 @@ class Buffers:
 
     Attributes:
         mapped: weights mapped from the files, as spans; page cache, not anonymous memory.
-        weights: weights read into memory there, a projector's too.
+        weights: weights read into memory there.
         repacked: weights in the CPU's own form, beside the mapped ones.
         compute: what is reserved for computing.
         output: logits and embeddings, as they are reserved.
         grown_output: what they grow by when texts are embedded; nothing declares it.
+        projector: weights of a projector, which are read into memory and told in a form of their own.
         program: the server itself, its tables and kept graphs; on a device: its context.
         prompt_cache: what prompts that left their slot may grow to.
         checkpoints: what context checkpoints may grow to.
@@ -57,6 +58,7 @@ class Buffers:
     compute: int | None = 0
     output: int | None = 0
     grown_output: int | None = 0
+    projector: int | None = 0
     program: int | None = 0
     prompt_cache: int | None = 0
     checkpoints: int | None = 0
@@ -70,13 +72,15 @@ class MemoryTable:
         launch: the sizes that they follow from.
         by_place: ``host``, and devices by their names.
         first_request_bytes: anonymous memory of the process after a first short request, where no device takes part.
-        upper: bytes that compute may be short by, by place.
+        upper: bytes that compute and what is not known may be short by, by place.
+        margin: of them, those for compute.
     """
 
     launch: Launch
     by_place: Mapping[str, Buffers]
     first_request_bytes: int | None
     upper: Mapping[str, int]
+    margin: Mapping[str, int]
 
 
 def memory_table(model: ModelShape, choices: LaunchChoices, memo: ComputeMemo | None = None) -> MemoryTable:
@@ -93,16 +97,22 @@ def memory_table(model: ModelShape, choices: LaunchChoices, memo: ComputeMemo | 
     by_place = {HOST_POOL: _host_buffers(model, launch, weights, compute)}
     kv, states = cache_bytes(model, launch), state_bytes(model, launch)
     for index, name in enumerate(choices.devices):
-        projector = choices.projector_bytes if index == 0 and choices.projector_on_device else 0
+        sees = index == 0 and choices.projector_on_device
         by_place[name] = Buffers(
-            weights=None if weights is None else weights.devices.get(index, 0) + projector,
+            weights=None if weights is None else weights.devices.get(index, 0),
             kv=kv.get(index, 0),
             recurrent=states.get(index, 0),
-            compute=None if compute is None else compute[index],
+            compute=None if compute is None else compute[index] + (choices.projector_compute if sees else 0),
+            projector=choices.projector_bytes if sees else 0,
             program=None,
         )
-    upper = {name: _upper(model, launch, name, buffers.compute) for name, buffers in by_place.items()}
-    return MemoryTable(launch, by_place, _first_request_bytes(model, launch, by_place[HOST_POOL]), upper)
+    margin = {
+        name: _margin(model, launch, name, buffers.compute)
+        + (choices.projector_compute // 4 if buffers.projector else 0)
+        for name, buffers in by_place.items()
+    }
+    upper = {name: size + _context_bytes(name) for name, size in margin.items()}
+    return MemoryTable(launch, by_place, _first_request_bytes(model, launch, by_place[HOST_POOL]), upper, margin)
 
 
 def _compute(model: ModelShape, launch: Launch, weights: WeightBytes) -> tuple[bool, dict[int, int] | None]:
@@ -126,7 +136,13 @@ def pool_estimates(table: MemoryTable) -> Mapping[str, MemoryEstimate]:
             weights=_sum(buffers.mapped, buffers.weights, buffers.repacked),
             kv=_sum(buffers.kv, buffers.recurrent),
             compute=_sum(buffers.compute, buffers.output) if buffers.compute is not None else None,
-            other=_sum(buffers.program, buffers.grown_output, buffers.prompt_cache, buffers.checkpoints),
+            other=_sum(
+                buffers.program,
+                buffers.projector,
+                buffers.grown_output,
+                buffers.prompt_cache,
+                buffers.checkpoints,
+            ),
             mapped=buffers.mapped,
             upper=table.upper[name],
         )
@@ -142,16 +158,17 @@ def _host_buffers(
     model: ModelShape, launch: Launch, weights: WeightBytes | None, compute: Mapping[int, int] | None
 ) -> Buffers:
     choices = launch.choices
-    projector = 0 if choices.devices and choices.projector_on_device else choices.projector_bytes
+    sees = not (choices.devices and choices.projector_on_device)
     return Buffers(
         mapped=None if weights is None else weights.mapped,
-        weights=None if weights is None else weights.host + projector,
+        weights=None if weights is None else weights.host,
         repacked=None if weights is None else weights.repacked,
         kv=cache_bytes(model, launch).get(HOST, 0),
         recurrent=state_bytes(model, launch).get(HOST, 0),
-        compute=None if compute is None else compute[HOST],
+        compute=None if compute is None else compute[HOST] + (choices.projector_compute if sees else 0),
         output=output_bytes(model, launch),
         grown_output=grown_output_bytes(model, launch),
+        projector=choices.projector_bytes if sees else 0,
         program=program_bytes(model, launch),
         prompt_cache=_DEFAULT_CACHE_RAM if choices.cache_ram is None else choices.cache_ram,
         checkpoints=checkpoints_limit(model, launch, window_bytes(model, launch)),
@@ -161,7 +178,7 @@ def _host_buffers(
 def _first_request_bytes(model: ModelShape, launch: Launch, host: Buffers) -> int | None:
     if launch.on_devices:
         return None
-    held = _sum(host.weights, host.repacked, host.kv, host.recurrent, host.output, host.program)
+    held = _sum(host.weights, host.repacked, host.kv, host.recurrent, host.output, host.program, host.projector)
     return None if held is None else held + checkpoint_bytes(model)
 
 
@@ -178,14 +195,13 @@ def full_batch_bytes(model: ModelShape, table: MemoryTable) -> int | None:
     return None if touched is None else table.first_request_bytes + touched[HOST] + grown
 
 
-def _upper(model: ModelShape, launch: Launch, name: str, compute: int | None) -> int:
-    """A margin for what was never compared with a real launch of the kind, and for a device's own context."""
-    context = 0 if name == HOST_POOL else _CONTEXTS.get(family_of(name), 0)
-    return context + _compute_margin(model, launch, name, compute)
+def _context_bytes(name: str) -> int:
+    """A device's own context."""
+    return 0 if name == HOST_POOL else _CONTEXTS.get(family_of(name), 0)
 
 
-def _compute_margin(model: ModelShape, launch: Launch, name: str, compute: int | None) -> int:
-    """Nothing for the kinds that were recorded: they come out exact.
+def _margin(model: ModelShape, launch: Launch, name: str, compute: int | None) -> int:
+    """For what was never compared with a real launch of the kind; nothing for those that were: they come out exact.
 
     Still, parted layers and several devices get a tenth of their compute buffers; where the network or the device's
     family is a stranger it is a quarter, and half with layers parted.

@@ -98,6 +98,9 @@ class LlamaCppSettings(LaunchSettings):
     cache_ram: Annotated[int | None, BeforeValidator(_mebibytes), WithJsonSchema(_MIB_FORM)] = _setting(
         "host memory for the prompt cache, as a size; 0 for none; auto: see the plan"
     )
+    draft_tokens: Annotated[int | None, Auto] = _setting(
+        "tokens that the draft model (`files.draft`) is ahead; auto: the engine's own", ge=1, le=64, strict=True
+    )
     warmup: bool | None = _setting("run the model once empty before it is ready")
     extra_args: Annotated[tuple[str, ...] | None, AfterValidator(_extra_args)] = _setting(
         "more arguments for llama-server, each a string of its own"

@@ -135,7 +135,10 @@ class ModelConfig(Section):
         json_schema_extra=NEXT_LAUNCH,
     )
     files: dict[str, HomePath] = Field(
-        {}, description="parts by role, for models of several files", json_schema_extra=NEXT_LAUNCH
+        {},
+        description="files by role: parts of a model that comes in several, or what goes with `file`: for llama.cpp "
+        "mmproj (a projector: the model reads pictures or sound) and draft (a smaller model that guesses ahead)",
+        json_schema_extra=NEXT_LAUNCH,
     )
     serves: Annotated[tuple[Capability, ...] | None, Auto] = Field(
         None, min_length=1, description="what it is asked for; auto: read from the files", json_schema_extra=NEXT_LAUNCH

@@ -17,11 +17,11 @@ def refuse_unread_media(entry: ModelEntry, generation: Generation, chat: dict[st
         ModelError: ``capability_not_served``.
     """
     where = media_in(chat)
-    if where is not None and not generation.takes_media(entry.launch):
+    if where is not None and not generation.takes_media(entry.launch, entry.metadata):
         raise ModelError(
             "capability_not_served",
             f"model {entry.id!r} reads text only, and `{where}` is a picture, a sound or a file. Ask a model that "
-            "reads them; one whose projector (mmproj) is at hand does so once `launch.extra_args` names it.",
+            "reads them; one whose projector (mmproj) is at hand does so once the config names it under `files`.",
             model=entry.id,
             param=where,
         )

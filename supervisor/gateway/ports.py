@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio.lowlevel
 
-from engines.contract import Capability, Endpoint, EngineKind, LaunchPlan, LaunchSettings
+from engines.contract import Capability, Endpoint, EngineKind, LaunchPlan, LaunchSettings, ModelMetadata
 from supervisor.broker.lease import LeaseRequest
 from supervisor.gateway.doorkeeper import Doorkeeper
 from supervisor.gateway.request_limits import RequestLimits
@@ -183,8 +183,8 @@ class Generation(Protocol):
         """Whether the engine can answer this body as a stream."""
         ...
 
-    def takes_media(self, settings: LaunchSettings) -> bool:
-        """Whether an engine that is launched so can read pictures and sounds."""
+    def takes_media(self, settings: LaunchSettings, metadata: ModelMetadata | None) -> bool:
+        """Whether an engine that is launched so, with these files, can read pictures and sounds."""
         ...
 
     def is_progress(self, data: bytes) -> bool:

@@ -12,6 +12,7 @@ from supervisor.config.schema import Config, ModelConfig, PresetConfig
 from supervisor.events import Event, ModelBroken, ModelFound, ModelNameTaken
 from supervisor.models.inventory import FoundModel, NamedParts
 
+_MODEL = "model"  # the role of a file beside which `files` names more
 _LONGEST_GUESS = 200  # a longer name is no misspelling, and comparing takes long
 
 
@@ -102,10 +103,15 @@ def explicit_files(config: Config) -> tuple[tuple[EngineKind, Path], ...]:
 def explicit_parts(config: Config) -> tuple[NamedParts, ...]:
     """Every configured model that comes in parts, for ``Inventory.scan``."""
     return tuple(
-        NamedParts(name, model.engine, {role: _places(config, file) for role, file in model.files.items()})
+        NamedParts(name, model.engine, {role: _places(config, file) for role, file in _roles(model).items()})
         for name, model in config.models.items()
         if model.files
     )
+
+
+def _roles(model: ModelConfig) -> Mapping[str, Path]:
+    """Files by role; what is named as ``file`` is the model itself."""
+    return model.files if model.file is None else {_MODEL: model.file, **model.files}
 
 
 def build_catalog(config: Config, found: Sequence[FoundModel], adapters: Mapping[EngineKind, EngineAdapter]) -> Catalog:

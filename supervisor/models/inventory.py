@@ -163,7 +163,8 @@ def _read_parts(adapter: EngineAdapter, named: NamedParts) -> FoundModel:
     """The model that these parts make, or why they make none; headers of parts are small, so none is remembered."""
     unknown = [role for role in named.places if role not in adapter.parts]
     nowhere = [role for role, tried in named.places.items() if not tried]
-    places = {role: next(filter(_is_there, tried), tried[0]) for role, tried in named.places.items() if tried}
+    ordered = {role: named.places[role] for role in adapter.parts if role in named.places}
+    places = {role: next(filter(_is_there, tried), tried[0]) for role, tried in ordered.items() if tried}
     files = tuple(places.values())
     metadata, broken = None, None
     if unknown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from engines.contract import LaunchSettings
+from engines.contract import LaunchSettings, ModelMetadata
 from engines.llama_cpp.generation import count_tokens, name_stop, stop_string
 
 
@@ -35,7 +35,7 @@ class FakeGeneration:
         """All but what says so."""
         return not body.get("unstreamable")
 
-    def takes_media(self, settings: LaunchSettings) -> bool:
+    def takes_media(self, settings: LaunchSettings, metadata: ModelMetadata | None) -> bool:
         """As a test wants."""
         return self.media
 

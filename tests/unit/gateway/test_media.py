@@ -48,7 +48,7 @@ def test_what_makes_llama_server_read_pictures() -> None:
     """A projector in the extra arguments, in any spelling; nothing else."""
     adapter = LlamaCppAdapter()
     for extra in (("--mmproj", "p.gguf"), ("-mm", "p.gguf"), ("--mmproj=p.gguf",)):
-        assert adapter.takes_media(LlamaCppSettings(extra_args=extra))
-    assert not adapter.takes_media(LlamaCppSettings(extra_args=("--no-mmproj",)))
-    assert not adapter.takes_media(LlamaCppSettings())
-    assert not adapter.takes_media(LaunchSettings())
+        assert adapter.takes_media(LlamaCppSettings(extra_args=extra), None)
+    assert not adapter.takes_media(LlamaCppSettings(extra_args=("--no-mmproj",)), None)
+    assert not adapter.takes_media(LlamaCppSettings(), None)
+    assert not adapter.takes_media(LaunchSettings(), None)
