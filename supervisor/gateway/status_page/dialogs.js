@@ -1,7 +1,7 @@
 // What opens over the page: the token, a plan, a log.
 
 import { bytes, clock, duration, fill, h } from "./dom.js";
-import { poolName } from "./panels.js";
+import { poolName, shown } from "./panels.js";
 import { ask, events, keepToken, named, token } from "./wire.js";
 
 const dialog = document.getElementById("dialog");
@@ -83,7 +83,7 @@ function planned(plan, store) {
     plan.warnings?.length ? h("ul.attention", {}, plan.warnings.map((words) => h("li", {}, words))) : null,
     plan.degraded?.length ? h("p.warn", {}, `Given up: ${plan.degraded.join(", ")}`) : null,
     h("h3", {}, "Choices"),
-    h("dl.choices", {}, (plan.rationale ?? []).map((row) => [h("dt", {}, row.choice, " ", h("b", {}, row.value === null ? "not set" : String(row.value))), h("dd", {}, row.reason)])),
+    h("dl.choices", {}, (plan.rationale ?? []).map((row) => [h("dt", {}, row.choice, " ", h("b", {}, shown(row.value))), h("dd", {}, row.reason)])),
     h("details", {}, h("summary", {}, "Command"), h("pre", { tabindex: 0, "aria-label": "Command" }, (plan.argv ?? []).join(" "))),
   ];
 }
@@ -96,8 +96,8 @@ function memoryTable(memory, store) {
     "table.memory",
     {},
     h("caption.hide", {}, "Memory of the plan"),
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "memory"), [...parts, "budget"].map((part) => h("th", { scope: "col" }, part)))),
-    h("tbody", {}, rows.map(([name, row]) => h("tr", {}, h("th", { scope: "row" }, poolName(name, store.sections.ledger?.[name])), [...parts, "budget"].map((part) => h("td", {}, row[part] === null || row[part] === undefined ? "–" : bytes(row[part])))))),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "memory"), rows.map(([name]) => h("th", { scope: "col" }, poolName(name, store.sections.ledger?.[name]))))),
+    h("tbody", {}, [...parts, "budget"].map((part) => h("tr", {}, h("th", { scope: "row" }, part), rows.map(([, row]) => h("td", {}, row[part] === null || row[part] === undefined ? "–" : bytes(row[part])))))),
   );
 }
 

@@ -267,8 +267,9 @@ export function reasons(plan) {
   );
 }
 
-function shown(value) {
+export function shown(value) {
   if (value === null || value === undefined) return "not set";
+  if (Array.isArray(value)) return value.length ? value.map(String).join(", ") : "none";
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
