@@ -65,3 +65,9 @@ def test_what_the_symptoms_quote_is_what_is_said() -> None:
             for part in filter(None, map(str.strip, words.split("…"))):
                 assert part in text, words
     assert quoted > 5
+
+
+@pytest.mark.parametrize("picture", sorted(ROOT.glob("docs/images/*")), ids=lambda path: path.name)
+def test_pictures_are_small(picture: Path) -> None:
+    """Each clone carries them for ever: a screenshot with a palette takes a third."""
+    assert picture.stat().st_size < 100_000
