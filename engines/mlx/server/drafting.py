@@ -31,8 +31,11 @@ def _load(options: Options, loaded: Loaded) -> tuple[Drafter | None, str]:
     from mlx_lm.models.cache import make_prompt_cache  # noqa: PLC0415  loaded by now
     from mlx_lm.utils import load  # noqa: PLC0415
 
+    from engines.mlx.server.dense import on_the_host  # noqa: PLC0415
+
     assert options.draft_model is not None
     model, tokenizer = load(str(options.draft_model), tokenizer_config={"trust_remote_code": False})
+    on_the_host(model)
     layers: list[Any] = make_prompt_cache(loaded.model, options.max_kv_size)
     sizes = (len(loaded.tokenizer), len(tokenizer))
     reason = off_reason(layers, make_prompt_cache(model), sizes)

@@ -37,7 +37,10 @@ def load_model(options: Options) -> Loaded:
     from mlx_lm.models.cache import make_prompt_cache  # noqa: PLC0415  takes seconds
     from mlx_lm.utils import load  # noqa: PLC0415
 
+    from engines.mlx.server.dense import on_the_host  # noqa: PLC0415
+
     model, tokenizer, config = load(str(folder), tokenizer_config={"trust_remote_code": False}, return_config=True)
+    on_the_host(model)
     layers = make_prompt_cache(model, options.max_kv_size)
     facts = _facts(options, model, tokenizer, config, layers)
     return Loaded(model, tokenizer, Spelling(tokenizer), config, facts)
