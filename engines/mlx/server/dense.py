@@ -1,7 +1,7 @@
 """Dense layers on a processor, multiplied by numpy's BLAS. Runs in the engine's thread.
 
 MLX's wheels for processors bring the reference BLAS and plain loops for half precision: about 1 GFLOP/s, so that 16
-rows take nearly 16 times as long as one. Measured on two cores, 768 × 768, 16 rows: float16 6.4 ms, bfloat16 4.5 ms,
+rows take nearly 16 times as long as one. Measured on two cores, 768 by 768, 16 rows: float16 6.4 ms, bfloat16 4.5 ms,
 float32 9.4 ms; numpy's OpenBLAS takes 0.26 ms. Half-precision weights stay as they are in memory; they are widened a
 block at a time, into a buffer that fits a cache. Sums are of float32, so nothing is less exact than before.
 """
@@ -126,7 +126,7 @@ def on_the_host(model: Any) -> int:
     model.update_modules(tree_unflatten(list(swapped.items())))
     try:
         mx.eval(model(mx.array([[0]])))
-    except Exception as error:  # noqa: BLE001  whatever a model's own code makes of it
+    except Exception as error:  # noqa: BLE001  whatever its own code makes of it
         _log.info("dense layers are left to MLX: %s", error)
         model.update_modules(tree_unflatten(list(plain.items())))
         return 0
