@@ -21,6 +21,7 @@ _log = logging.getLogger(__name__)
 # Numbers of a block: 512 KiB as float32.
 _BLOCK = 2**17
 # Below so many products of numbers MLX's own loops are as quick as the way to numpy and back, which ends its laziness.
+# A weight with fewer numbers (1 MiB as float32) is held widened beside its own form.
 _FEW = 2**18
 # float16 to float32: the bits moved to their place, and the exponents' bias mended by a product, which is exact.
 _SIGN_AND_REST = np.int32(np.uint32(0x8FFFE000).view(np.int32))
@@ -31,30 +32,36 @@ _SHIFT, _BRAIN_SHIFT = 13, 16
 class Product:
     """``rows @ weight.T``, for a weight ``(out, in)`` of float32, float16 or bfloat16.
 
+    Every way through it sums in float32, so that a row's numbers are the same whatever rows it is among, but for the
+    last bit of a float32.
+
     Args:
-        weight: of MLX; held as it is.
+        weight: of MLX; held as it is, a small one as float32.
         buffer: shared by all products of a model: they are computed one after the other.
     """
 
     def __init__(self, weight: Any, buffer: Any) -> None:
-        self._own = weight
         self._dtype = weight.dtype
         self._buffer = buffer
-        raw = weight if weight.dtype == mx.float32 else weight.view(mx.int16)
-        self._weight: Any = np.asarray(raw)
+        self._small = weight.astype(mx.float32) if weight.size < _FEW else None
+        held = weight if self._small is None else self._small
+        self._held = held.dtype
+        self._weight: Any = np.asarray(held if held.dtype == mx.float32 else held.view(mx.int16))
 
     def __call__(self, x: Any) -> Any:
         """For ``(…, in)`` the ``(…, out)``, in the precision that MLX would give."""
         *lead, width = x.shape
-        if math.prod(lead) * self._own.size < _FEW:
-            return x @ self._own.T
-        rows = np.asarray(x.astype(mx.float32).reshape(-1, width))  # computes what x is made of
-        made = mx.array(self._multiplied(rows)).reshape(*lead, self._weight.shape[0])
+        wide = x.astype(mx.float32)
+        if self._small is not None and math.prod(lead) * self._small.size < _FEW:
+            made = wide @ self._small.T
+        else:
+            rows = np.asarray(wide.reshape(-1, width))  # computes what x is made of
+            made = mx.array(self._multiplied(rows)).reshape(*lead, self._weight.shape[0])
         return made.astype(self._dtype if x.dtype == self._dtype else mx.float32)
 
     def _multiplied(self, rows: Any) -> Any:
         weight = self._weight
-        if self._dtype == mx.float32:
+        if self._held == mx.float32:
             return rows @ weight.T
         count, width = weight.shape
         out = np.empty((rows.shape[0], count), np.float32)
@@ -67,7 +74,7 @@ class Product:
 
     def _widened(self, block: Any, wide: Any) -> Any:
         floats = wide.view(np.float32)
-        if self._dtype == mx.bfloat16:
+        if self._held == mx.bfloat16:
             return np.left_shift(block, _BRAIN_SHIFT, out=wide, dtype=np.int32).view(np.float32)
         np.left_shift(block, _SHIFT, out=wide, dtype=np.int32)
         np.bitwise_and(wide, _SIGN_AND_REST, out=wide)

@@ -16,22 +16,39 @@ pytestmark = [
 
 @pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("rows", [(1,), (2, 3), (40,)])
-def test_products_are_those_of_mlx(precision: str, rows: tuple[int, ...]) -> None:
-    """Shape, precision and numbers; the weight is larger than a block, and some of its numbers are subnormal."""
+@pytest.mark.parametrize("count", [90, 1100])
+def test_products_are_those_of_mlx(precision: str, rows: tuple[int, ...], count: int) -> None:
+    """Shape, precision and numbers; small weights and some larger than a block, with numbers that are subnormal."""
     import mlx.core as mx  # noqa: PLC0415  where there is MLX
     import numpy as np  # noqa: PLC0415  where there is MLX
 
     from engines.mlx.server.dense import _BLOCK, Product  # noqa: PLC0415  where there is MLX
 
     dtype = getattr(mx, precision)
-    weight = (mx.random.normal((700, 256), key=mx.random.key(1)) * 0.05).astype(dtype)
+    weight = (mx.random.normal((count, 256), key=mx.random.key(1)) * 0.05).astype(dtype)
     weight[0, :8] = mx.array([0.0, -0.0, 1e-7, -1e-7, 6e-5, -6e-5, 1.0, -2.0]).astype(dtype)
     x = mx.random.normal((*rows, 256), key=mx.random.key(2)).astype(dtype)
     made = Product(weight, np.empty(_BLOCK, np.int32))(x)
     wanted = x.astype(mx.float32) @ weight.astype(mx.float32).T
-    assert (made.shape, made.dtype) == ((*rows, 700), dtype)
+    assert (made.shape, made.dtype) == ((*rows, count), dtype)
     tolerance = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}[precision]
     assert np.allclose(np.array(made.astype(mx.float32)), np.array(wanted), rtol=tolerance, atol=tolerance)
+
+
+def test_a_row_is_the_same_in_company() -> None:
+    """Prevents: an answer with a seed was another one among others, since few rows were summed in half precision."""
+    import mlx.core as mx  # noqa: PLC0415  where there is MLX
+    import numpy as np  # noqa: PLC0415  where there is MLX
+
+    from engines.mlx.server.dense import _BLOCK, Product  # noqa: PLC0415  where there is MLX
+
+    for count in (300, 2000):
+        weight = (mx.random.normal((count, 256), key=mx.random.key(1)) * 0.05).astype(mx.float16)
+        product = Product(weight, np.empty(_BLOCK, np.int32))
+        x = mx.random.normal((16, 1, 256), key=mx.random.key(2)).astype(mx.float16)
+        together = product(x)
+        alone = mx.concatenate([product(x[place : place + 1]) for place in range(16)])
+        assert mx.mean((together == alone).astype(mx.float32)).item() > 0.995
 
 
 def test_a_model_scores_the_same(mlx_models: Path) -> None:
