@@ -28,8 +28,8 @@ def greedy(logprobs: Any) -> Any:
 class Chooser:
     """Draws tokens of one answer.
 
-    The key of each draw follows from the seed and the token's place alone, so that an answer with a seed is the same
-    whoever else is served, and goes on the same after it was set aside.
+    The key of each draw follows from the seed and the token's place alone, so that an answer with a seed draws the same
+    numbers whoever else is served, also after it was set aside. (Scores may differ in their last bits in company.)
 
     Attributes:
         place: number of the next token.
