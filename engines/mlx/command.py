@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engines.contract import BuildFacts, Capability, Choice, Command, Endpoint, PlanDraft
-from engines.mlx.memory import DEFAULT_CACHE_RAM, DEFAULT_PREFILL_STEP
+from engines.mlx.memory import DEFAULT_CACHE_RAM, DEFAULT_PREFILL_STEP, explained
 from engines.mlx.settings import MlxSettings
 
 RUN = Path(__file__).resolve().parent / "server" / "run.py"
@@ -30,7 +30,7 @@ def build_command(draft: PlanDraft, facts: BuildFacts) -> Command:
         argv += [flag] if value is None else [flag, value]
         if reason:
             choices.append(Choice(flag.lstrip("-"), value if value is not None else True, reason))
-    return Command(argv=tuple(argv), choices=tuple(choices))
+    return Command(argv=tuple(argv), choices=(*explained(draft), *choices))
 
 
 def endpoint_args(endpoint: Endpoint) -> tuple[str, ...]:
@@ -50,10 +50,10 @@ def _arguments(draft: PlanDraft, settings: MlxSettings) -> Iterator[Argument]:
     yield "--model", str(draft.files[0].parent), ""
     yield "--alias", draft.model_id, ""
     if draft.ctx_size is not None:
-        yield "--ctx-size", str(draft.ctx_size), "tokens of one request; prompts beyond it are refused"
-    yield "--parallel", str(draft.slots), "computed together; more wait their turn"
+        yield "--ctx-size", str(draft.ctx_size), ""
+    yield "--parallel", str(draft.slots), ""
     if draft.threads is not None:
-        yield "--threads", str(draft.threads), "of the libraries around MLX, which takes one itself on a CPU"
+        yield "--threads", str(draft.threads), ""
     step, pause = settings.prefill_step or DEFAULT_PREFILL_STEP, settings.decode_pause or DECODE_PAUSE
     yield "--prefill-step", str(step), "tokens of a prompt at once while no answer waits"
     yield "--decode-pause-ms", str(pause), "the longest that reading a prompt holds up answers"

@@ -6,11 +6,15 @@ as the longest of them, and grow by steps of 256 tokens. On Apple silicon all of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from engines.contract import Estimator, MemoryEstimate, ModelMetadata, PlanDraft
+from engines.contract import Choice, Estimator, MemoryEstimate, ModelMetadata, PlanDraft
+from engines.mlx.folders import CONFIG, model_files, read_metadata
 from engines.mlx.settings import MlxSettings
+from engines.vocabulary import ModelFileError
 
 HOST = "host"
 DEFAULT_CACHE_RAM = 256
@@ -123,16 +127,35 @@ def _head_width(metadata: ModelMetadata) -> int | None:
 
 def estimate_memory(draft: PlanDraft) -> Mapping[str, MemoryEstimate]:
     """Bytes by place: ``host``, and on Apple silicon the device too, for all that its GPU works on."""
+    return _estimate(draft, draft_metadata)
+
+
+def draft_metadata(folder: str) -> ModelMetadata | None:
+    """Facts of a draft model; None where it can't be read: then the server says so, and does without."""
+    try:
+        files = model_files(Path(folder) / CONFIG)
+        return None if files is None else read_metadata(files)
+    except (ModelFileError, OSError):
+        return None
+
+
+def _estimate(draft: PlanDraft, read: Callable[[str], ModelMetadata | None]) -> Mapping[str, MemoryEstimate]:
     settings = draft.settings if isinstance(draft.settings, MlxSettings) else MlxSettings()
     metadata = draft.metadata
     shape = cache_shape(metadata)
     context = draft.ctx_size or 0
     tokens = context if settings.max_kv_size is None else min(context, settings.max_kv_size)
     kv = None if shape is None else shape.bytes(tokens, settings.kv_bits) * draft.slots
+    weights = metadata.tensor_bytes
+    drafter = None if settings.draft_model is None else read(settings.draft_model)
+    if drafter is not None:  # its cache keeps the whole context, unquantised
+        weights += drafter.tensor_bytes
+        beside = cache_shape(drafter)
+        kv = None if kv is None or beside is None else kv + beside.bytes(context) * draft.slots
     kept = (DEFAULT_CACHE_RAM if settings.cache_ram is None else settings.cache_ram) * 2**20
     compute = _compute(draft, settings)
     device = draft.devices[0] if draft.devices else None
-    working = MemoryEstimate(weights=metadata.tensor_bytes, kv=kv, compute=compute, upper=_upper(kv, compute))
+    working = MemoryEstimate(weights=weights, kv=kv, compute=compute, upper=_upper(kv, compute))
     if device is None:
         other = PROGRAM_BYTES + kept + FREED_BYTES
         return {HOST: MemoryEstimate(working.weights, kv, compute, other, mapped=0, upper=working.upper)}
@@ -141,8 +164,40 @@ def estimate_memory(draft: PlanDraft) -> Mapping[str, MemoryEstimate]:
 
 
 def estimator(_metadata: ModelMetadata) -> Estimator:
-    """It is quick: nothing is shared between drafts."""
-    return estimate_memory
+    """Of many drafts of one launch: its draft model is read once."""
+    read = functools.cache(draft_metadata)
+    return lambda draft: _estimate(draft, read)
+
+
+def explained(draft: PlanDraft) -> Iterator[Choice]:
+    """What the parts of the estimate are made of, in words for the owner."""
+    settings = draft.settings if isinstance(draft.settings, MlxSettings) else MlxSettings()
+    metadata, shape = draft.metadata, cache_shape(draft.metadata)
+    named = "" if metadata.quantization == "unknown" else f" of {metadata.quantization}"
+    files = f"{metadata.split_count} files" if metadata.split_count > 1 else "one file"
+    weights = f"tensors{named} in {files}, by their heads; MLX reads them into memory of its own"
+    if settings.draft_model is not None:
+        weights += "; those of the draft model are counted too"
+    yield Choice("weights", _size(metadata.tensor_bytes), weights)
+    if shape is None:
+        yield Choice("kv", None, "the config says too little to tell what a token takes")
+        return
+    layers = f"{shape.full} layers"
+    if shape.windowed:
+        layers += f" that keep all and {shape.windowed} that keep {shape.window} tokens"
+    bits = "" if settings.kv_bits is None else f", quantised to {settings.kv_bits} bits"
+    tokens = draft.ctx_size or 0
+    if settings.max_kv_size is not None and settings.max_kv_size < tokens:
+        tokens = settings.max_kv_size
+    words = f"a token takes {shape.per_token} bytes in each of {layers}{bits}; {tokens} tokens, {draft.slots} at once"
+    yield Choice("kv", _size(shape.bytes(tokens, settings.kv_bits) * draft.slots), words)
+    kept = DEFAULT_CACHE_RAM if settings.cache_ram is None else settings.cache_ram
+    parts = f"Python with its packages {_size(PROGRAM_BYTES)}, what MLX keeps of freed memory {_size(FREED_BYTES)}"
+    yield Choice("other", _size(PROGRAM_BYTES + FREED_BYTES + kept * 2**20), f"{parts}, prompts kept {kept} MiB")
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
 
 
 def _compute(draft: PlanDraft, settings: MlxSettings) -> int | None:

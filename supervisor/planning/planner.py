@@ -34,6 +34,8 @@ from supervisor.planning.residency import gpu_resident
 from supervisor.planning.scales import Scales
 from supervisor.planning.threads import ThreadChoice, ThreadRequest, choose_threads
 
+_NOT_EVERYWHERE = frozenset({"cache_type", "n_gpu_layers", "threads_batch"})
+
 
 @dataclass(frozen=True, slots=True)
 class BuildForPlan:
@@ -109,6 +111,7 @@ def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
     place = (*place_choices(offer, movable, outcome.weighed, scales), *with_sizes(context.choices, draft))
     fits = memory_choice(outcome.weighed, scales, allow_paging=request.allow_paging)
     memory = (fits, *told(predict(draft), better(draft)))
+    rationale = (build, *threads.choices, *place, *outcome.choices, *memory, *command.choices)
     return LaunchPlan(
         model_id=request.model_id,
         engine=adapter.kind,
@@ -125,7 +128,7 @@ def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
         cache_type=draft.cache_type,
         memory=outcome.weighed.memory,
         fits=outcome.weighed.fits,
-        rationale=(build, *threads.choices, *place, *outcome.choices, *memory, *command.choices),
+        rationale=tuple(choice for choice in rationale if _is_a_choice(choice, request.launch)),
         degraded=outcome.degraded,
         warnings=tuple(choice.reason for choice in threads.choices) if threads.over_budget else (),
         devices=draft.devices,
@@ -138,6 +141,11 @@ def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
         gpu_resident=resident,
         beside=request.beside,
     )
+
+
+def _is_a_choice(choice: Choice, settings: LaunchSettings) -> bool:
+    """Not every engine has all settings: of those that it lacks there is nothing to explain."""
+    return choice.choice not in _NOT_EVERYWHERE or choice.choice in type(settings).model_fields
 
 
 def _wished(

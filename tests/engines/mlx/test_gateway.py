@@ -41,7 +41,9 @@ def test_plan_and_status(mlx_daemon: Daemon) -> None:
     assert planned["fits"]
     reasons = {choice["choice"]: choice["reason"] for choice in planned["rationale"]}
     assert "ctx_size" in reasons
-    assert "parallel" in reasons
+    assert "slots" in reasons
+    assert "a token takes 512 bytes in each of 2 layers; 2048 tokens, 2 at once" in reasons["kv"]
+    assert not {"cache_type", "n_gpu_layers", "threads_batch"} & reasons.keys(), "settings that MLX does not have"
 
 
 def test_prediction_is_not_below_what_is_seen(mlx_daemon: Daemon) -> None:

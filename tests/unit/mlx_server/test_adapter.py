@@ -157,6 +157,34 @@ def test_estimate(tmp_path: Path) -> None:
     assert metal["host"].weights is None
 
 
+def test_a_draft_model_counts(tmp_path: Path) -> None:
+    """Prevents: the memory book did not know of it. One that can't be read is not used, and does not count."""
+    folder, other = write(tmp_path / "a", LLAMA), write(tmp_path / "b", {**LLAMA, "num_hidden_layers": 2})
+    alone = ADAPTER.estimate_memory(draft(folder))["host"]
+    guessing = draft(folder, settings=MlxSettings(draft_model=str(other)))
+    for made in (ADAPTER.estimate_memory(guessing), ADAPTER.estimator(guessing.metadata)(guessing)):
+        assert made["host"].weights == 2000
+        assert made["host"].kv == (alone.kv or 0) * 18 // 16
+    lost = draft(folder, settings=MlxSettings(draft_model=str(tmp_path / "no")))
+    assert ADAPTER.estimate_memory(lost)["host"] == alone
+
+
+def test_the_estimate_in_words(tmp_path: Path) -> None:
+    """What the numbers are made of; where the config says too little, that."""
+    rotating = MlxSettings(kv_bits=8, max_kv_size=512, draft_model="/no")
+    told = {
+        choice.choice: choice.reason for choice in ADAPTER.command(draft(write(tmp_path / "a", LLAMA)), NOTHING).choices
+    }
+    assert told["kv"] == "a token takes 2048 bytes in each of 16 layers; 4096 tokens, 4 at once"
+    assert "256 MiB" in told["other"]
+    told = {c.choice: c.reason for c in ADAPTER.command(draft(tmp_path / "a", settings=rotating), NOTHING).choices}
+    assert told["kv"] == "a token takes 2048 bytes in each of 16 layers, quantised to 8 bits; 512 tokens, 4 at once"
+    assert "draft model" in told["weights"]
+    bare = write(tmp_path / "b", {key: value for key, value in LLAMA.items() if key != "num_hidden_layers"})
+    [kv] = [choice for choice in ADAPTER.command(draft(bare), NOTHING).choices if choice.choice == "kv"]
+    assert (kv.value, kv.reason) == (None, "the config says too little to tell what a token takes")
+
+
 def test_command(tmp_path: Path) -> None:
     """The program comes first, then the model's folder; what a server does not know is not said."""
     folder = write(tmp_path / "a", LLAMA)
