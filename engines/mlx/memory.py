@@ -133,8 +133,7 @@ def estimate_memory(draft: PlanDraft) -> Mapping[str, MemoryEstimate]:
 def draft_metadata(folder: str) -> ModelMetadata | None:
     """Facts of a draft model; None where it can't be read: then the server says so, and does without."""
     try:
-        files = model_files(Path(folder) / CONFIG)
-        return None if files is None else read_metadata(files)
+        return read_metadata(model_files(Path(folder) / CONFIG))
     except (ModelFileError, OSError):
         return None
 

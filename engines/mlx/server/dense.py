@@ -29,6 +29,30 @@ _BIAS = np.float32(2.0**112)
 _SHIFT, _BRAIN_SHIFT = 13, 16
 
 
+class Shared:
+    """What the products of one model share: they are computed one after the other.
+
+    Attributes:
+        buffer: for ``numbers`` numbers of 32 bits.
+    """
+
+    def __init__(self, numbers: int = _BLOCK) -> None:
+        self.buffer: Any = np.empty(max(_BLOCK, numbers), np.int32)
+        self._last: tuple[str, Any, Any] = "", None, None
+
+    def rows(self, x: Any, part: str) -> Any:
+        """``(…, in)`` as rows of float32; makes MLX compute all that ``x`` is made of.
+
+        Layers of one part of a model (queries, keys and values) are given the same, one after the other. Elsewhere
+        the same object may have been changed in its place.
+        """
+        known, last, rows = self._last
+        if x is not last or part != known or not part:
+            rows = np.asarray(x.astype(mx.float32).reshape(-1, x.shape[-1]))
+            self._last = part, x, rows
+        return rows
+
+
 class Product:
     """``rows @ weight.T``, for a weight ``(out, in)`` of float32, float16 or bfloat16.
 
@@ -37,12 +61,14 @@ class Product:
 
     Args:
         weight: of MLX; held as it is, a small one as float32.
-        buffer: shared by all products of a model: they are computed one after the other.
+        shared: by all products of the model.
+        part: of the model that it is in.
     """
 
-    def __init__(self, weight: Any, buffer: Any) -> None:
+    def __init__(self, weight: Any, shared: Shared, part: str = "") -> None:
+        self._part = part
         self._dtype = weight.dtype
-        self._buffer = buffer
+        self._shared = shared
         self._small = weight.astype(mx.float32) if weight.size < _FEW else None
         held = weight if self._small is None else self._small
         self._held = held.dtype
@@ -50,12 +76,11 @@ class Product:
 
     def __call__(self, x: Any) -> Any:
         """For ``(…, in)`` the ``(…, out)``, in the precision that MLX would give."""
-        *lead, width = x.shape
-        wide = x.astype(mx.float32)
+        *lead, _ = x.shape
         if self._small is not None and math.prod(lead) * self._small.size < _FEW:
-            made = wide @ self._small.T
+            made = x.astype(mx.float32) @ self._small.T
         else:
-            rows = np.asarray(wide.reshape(-1, width))  # computes what x is made of
+            rows = self._shared.rows(x, self._part)
             made = mx.array(self._multiplied(rows)).reshape(*lead, self._weight.shape[0])
         return made.astype(self._dtype if x.dtype == self._dtype else mx.float32)
 
@@ -68,7 +93,7 @@ class Product:
         step = max(_BLOCK // width, 1)
         for start in range(0, count, step):
             block = weight[start : start + step]
-            wide = self._buffer[: block.size].reshape(block.shape)
+            wide = self._shared.buffer[: block.size].reshape(block.shape)
             out[:, start : start + step] = rows @ self._widened(block, wide).T
         return out
 
@@ -84,11 +109,11 @@ class Product:
 class HostLinear(nn.Linear):  # type: ignore[misc]  # MLX has no types
     """A linear layer with the same parameters."""
 
-    def __init__(self, linear: Any, buffer: Any) -> None:
+    def __init__(self, linear: Any, shared: Shared, part: str = "") -> None:
         nn.Module.__init__(self)
         for name, value in linear.items():  # its parameters, which are not copied
             self[name] = value
-        self._product = Product(linear.weight, buffer)
+        self._product = Product(linear.weight, shared, part)
 
     def __call__(self, x: Any) -> Any:
         """See ``nn.Linear``."""
@@ -99,10 +124,10 @@ class HostLinear(nn.Linear):  # type: ignore[misc]  # MLX has no types
 class HostEmbedding(nn.Embedding):  # type: ignore[misc]  # as above
     """Vectors of tokens, whose table serves as the output layer too."""
 
-    def __init__(self, embedding: Any, buffer: Any) -> None:
+    def __init__(self, embedding: Any, shared: Shared, part: str = "") -> None:
         nn.Module.__init__(self)
         self["weight"] = embedding.weight
-        self._product = Product(embedding.weight, buffer)
+        self._product = Product(embedding.weight, shared, part)
 
     def as_linear(self, x: Any) -> Any:
         """See ``nn.Embedding``."""
@@ -128,8 +153,8 @@ def on_the_host(model: Any) -> int:
     if not plain:
         return 0
     largest = max(layer.weight.shape[1] for layer in plain.values())
-    buffer = np.empty(max(_BLOCK, largest), np.int32)
-    swapped = {name: _HOST_KINDS[type(layer)](layer, buffer) for name, layer in plain.items()}
+    shared = Shared(largest)
+    swapped = {name: _HOST_KINDS[type(layer)](layer, shared, name.rpartition(".")[0]) for name, layer in plain.items()}
     model.update_modules(tree_unflatten(list(swapped.items())))
     try:
         mx.eval(model(mx.array([[0]])))

@@ -22,13 +22,13 @@ def test_products_are_those_of_mlx(precision: str, rows: tuple[int, ...], count:
     import mlx.core as mx  # noqa: PLC0415  where there is MLX
     import numpy as np  # noqa: PLC0415  where there is MLX
 
-    from engines.mlx.server.dense import _BLOCK, Product  # noqa: PLC0415  where there is MLX
+    from engines.mlx.server.dense import Product, Shared  # noqa: PLC0415  where there is MLX
 
     dtype = getattr(mx, precision)
     weight = (mx.random.normal((count, 256), key=mx.random.key(1)) * 0.05).astype(dtype)
     weight[0, :8] = mx.array([0.0, -0.0, 1e-7, -1e-7, 6e-5, -6e-5, 1.0, -2.0]).astype(dtype)
     x = mx.random.normal((*rows, 256), key=mx.random.key(2)).astype(dtype)
-    made = Product(weight, np.empty(_BLOCK, np.int32))(x)
+    made = Product(weight, Shared())(x)
     wanted = x.astype(mx.float32) @ weight.astype(mx.float32).T
     assert (made.shape, made.dtype) == ((*rows, count), dtype)
     tolerance = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}[precision]
@@ -38,13 +38,12 @@ def test_products_are_those_of_mlx(precision: str, rows: tuple[int, ...], count:
 def test_a_row_is_the_same_in_company() -> None:
     """Prevents: an answer with a seed was another one among others, since few rows were summed in half precision."""
     import mlx.core as mx  # noqa: PLC0415  where there is MLX
-    import numpy as np  # noqa: PLC0415  where there is MLX
 
-    from engines.mlx.server.dense import _BLOCK, Product  # noqa: PLC0415  where there is MLX
+    from engines.mlx.server.dense import Product, Shared  # noqa: PLC0415  where there is MLX
 
     for count in (300, 2000):
         weight = (mx.random.normal((count, 256), key=mx.random.key(1)) * 0.05).astype(mx.float16)
-        product = Product(weight, np.empty(_BLOCK, np.int32))
+        product = Product(weight, Shared())
         x = mx.random.normal((16, 1, 256), key=mx.random.key(2)).astype(mx.float16)
         together = product(x)
         alone = mx.concatenate([product(x[place : place + 1]) for place in range(16)])
@@ -94,16 +93,33 @@ def test_a_model_that_compiles_its_layers_is_left_alone(mlx_models: Path) -> Non
     mx.eval(outer(mx.array([[0]])))
 
 
+def test_an_input_that_was_changed_in_its_place() -> None:
+    """Prevents: the rows of one layer's input were another's, since it was the same object with other numbers."""
+    import mlx.core as mx  # noqa: PLC0415  where there is MLX
+    import numpy as np  # noqa: PLC0415  where there is MLX
+
+    from engines.mlx.server.dense import Product, Shared  # noqa: PLC0415  where there is MLX
+
+    shared = Shared()
+    weight = mx.random.normal((2000, 256), key=mx.random.key(1))
+    first, second = Product(weight, shared, "layers.0.a"), Product(weight, shared, "layers.0.b")
+    x = mx.random.normal((4, 256), key=mx.random.key(2))
+    before = np.array(first(x))
+    x += 1
+    assert np.allclose(np.array(second(x)), np.array(x @ weight.T), atol=1e-3)
+    assert not np.allclose(before, np.array(second(x)), atol=1e-3)
+
+
 def test_a_tied_output_layer_too() -> None:
     """A table of vectors that serves as the output layer gives the same scores."""
     import mlx.core as mx  # noqa: PLC0415  where there is MLX
     import numpy as np  # noqa: PLC0415  where there is MLX
     from mlx import nn  # noqa: PLC0415  where there is MLX
 
-    from engines.mlx.server.dense import _BLOCK, HostEmbedding  # noqa: PLC0415  where there is MLX
+    from engines.mlx.server.dense import HostEmbedding, Shared  # noqa: PLC0415  where there is MLX
 
     table = nn.Embedding(600, 512)
-    quick = HostEmbedding(table, np.empty(_BLOCK, np.int32))
+    quick = HostEmbedding(table, Shared())
     x = mx.random.normal((3, 512))
     assert np.allclose(np.array(quick.as_linear(x)), np.array(table.as_linear(x)), atol=1e-4)
     assert (quick(mx.array([5])) == table(mx.array([5]))).all()
