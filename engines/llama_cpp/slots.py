@@ -73,8 +73,11 @@ class LlamaCppSlots:
         return plan.slots > 0 and sum(1 for flag, _ in _flags(plan.argv) if flag in _SLOT_COUNT) == 1
 
     def keeps_text(self, body: Mapping[str, Any]) -> bool:
-        """An adapter by request, or a KV that is shifted to fit, and nothing in a file tells it."""
-        return not (body.get("lora") or body.get("n_cache_reuse"))
+        """An adapter by request, or a KV that is shifted to fit, and nothing in a file tells it.
+
+        Neither is anything used that is there already if the client does not want it (``cache_prompt``).
+        """
+        return not (body.get("lora") or body.get("n_cache_reuse") or body.get("cache_prompt") is False)
 
     def prompt_read(self, data: bytes) -> PromptRead | None:
         """``{"prompt_progress": {"total", "cache", "processed", "time_ms"}}`` of the first chunks."""

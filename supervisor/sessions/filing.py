@@ -32,7 +32,9 @@ IDLE, BUSY = "idle", "busy"
 # A save that holds less than this share of what was in the slot is of something else: the engine cleared it meanwhile.
 _ENOUGH = 0.5
 # Restores without effect after which a launch is not asked again: its memory can't be kept, as with sliding windows.
+# Of files that are no older than this, in seconds: an older one may be of no use because its prompt had another date.
 _USELESS = 2
+_FRESH_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +168,9 @@ async def give_up(page: LaunchSlots, slot: int, kept: Kept, why: str, filing: Fi
     """A file was of no use: it goes; after some of them the launch is not asked again."""
     launch = page.launch
     filing.bus.publish(SessionNotRestored(launch.plan.model_id, launch.instance_id, slot, kept.tokens, why))
+    age = filing.store.age(kept)
     await filing.store.drop([kept], "of no use")
-    page.useless += 1
+    page.useless += int(age <= _FRESH_SECONDS)
     if page.useless >= _USELESS:
         refuse(page, f"restoring had no effect {page.useless} times; the last time: {why}", filing.bus)
 

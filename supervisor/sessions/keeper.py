@@ -330,6 +330,7 @@ class Keeper:
         kept, file = (0, None) if held is None else (held.kept, held.file)
         if plan.restore is not None:
             kept, file = plan.restore.tokens, plan.restore.id
+            page.useless = page.useless if end.missed else 0
         known = (0, None) if end.missed else (min(kept, read.cached), file)
         now, seconds = self._clock.monotonic(), speeds.prefill(read.total)
         page.leave(slot, Holding(begun.talk, read.total, now, seconds, *known), settled=end.answered)

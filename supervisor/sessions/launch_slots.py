@@ -30,7 +30,7 @@ class LaunchSlots:
         before: uses of slots before the first of them; None: what they did is known.
         looking: held by who asks the engine for these.
         refused: why nothing is saved or restored any more; None: it is.
-        useless: restores that had no effect.
+        useless: restores in a row that had no effect.
         keyed: set once ``key`` is known: what its files are good for; None: they can't be told apart.
     """
 

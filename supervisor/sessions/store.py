@@ -154,6 +154,10 @@ class Store:
         self._begun.discard(name)
         await anyio.to_thread.run_sync(_unlink, self.folder / name)
 
+    def age(self, kept: Kept) -> float:
+        """Seconds since it was written, by the wall's clock."""
+        return max(0.0, self._clock.wall() - kept.saved_at)
+
     async def is_whole(self, kept: Kept) -> bool:
         """Whether the file is there as it was written, and not cut short, overwritten, or another one by its name."""
         return await anyio.to_thread.run_sync(_is_as_written, self.folder / (kept.id + FILE_SUFFIX), kept)

@@ -87,7 +87,15 @@ def test_the_folder_and_the_slots_are_those_of_the_arguments() -> None:
     assert _SLOTS.files_folder(launch_plan()) is None
 
 
-def test_an_adapter_by_request_is_not_kept() -> None:
-    """Its KV looks like any other's."""
-    assert _SLOTS.keeps_text({"messages": []})
-    assert not _SLOTS.keeps_text({"lora": [{"id": 0, "scale": 1.0}]})
+@pytest.mark.parametrize("odd", [{"lora": [{"id": 0, "scale": 1.0}]}, {"n_cache_reuse": 256}, {"cache_prompt": False}])
+def test_an_adapter_by_request_is_not_kept(odd: dict[str, object]) -> None:
+    """Its KV looks like any other's, as a shifted one does; who wants nothing used again proves nothing of a file."""
+    assert _SLOTS.keeps_text({"messages": [], "cache_prompt": True})
+    assert not _SLOTS.keeps_text({"messages": [], **odd})
+
+
+def test_uses_of_slots_are_told_by_their_last_task() -> None:
+    """As b10068 and b11434 list them: a fresh slot has none; what can't be read tells nothing."""
+    body = b'[{"id":0,"is_processing":false,"id_task":11},{"id":1,"is_processing":false}]'
+    assert _SLOTS.uses(body) == {0: 11, 1: None}
+    assert [_SLOTS.uses(body) for body in (b"", b"{}", b"[7]", b'{"error":{}}')] == [{}, {}, {}, {}]

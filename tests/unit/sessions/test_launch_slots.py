@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -10,7 +11,7 @@ import pytest
 
 from supervisor.sessions.choosing import Holding
 from supervisor.sessions.conversation import Touch
-from supervisor.sessions.filing import save
+from supervisor.sessions.filing import give_up, restore, save
 from supervisor.sessions.scrambling import look_again, scramble
 from tests.unit.sessions.test_conversation import read
 from tests.unit.sessions.test_filing import bench
@@ -87,3 +88,45 @@ async def test_nothing_is_kept_of_a_save_during_which_the_engine_chose_a_slot(tm
 async def _saving(begun: Callable[[], bool]) -> None:
     while not begun():  # noqa: ASYNC110  nothing tells of it
         await anyio.sleep(0.005)
+
+
+async def test_what_is_cleared_while_it_is_restored_is_nobodys_fault(tmp_path: Path) -> None:
+    """The file goes under the engine's hands: a miss, which is not held against the launch."""
+    async with bench(tmp_path, chunk_delay=0.02) as on, anyio.create_task_group() as tasks:
+        assert await save(on.page, 0, on.filing, "idle")
+        await on.filing.store.secured()
+        (kept,) = on.filing.store.files.values()
+        tasks.start_soon(on.chat, _OTHER, 1)
+        await on.engine.wait_for_line("id  1 | task")
+        outcome: list[bool] = []
+
+        async def come_back() -> None:
+            outcome.append(await restore(on.page, 1, kept, on.filing))
+
+        tasks.start_soon(come_back)
+        await anyio.wait_all_tasks_blocked()
+        await on.filing.store.drop([kept], "cleared by hand")
+    assert outcome == [False]
+    assert not on.told("session_not_restored")
+    assert on.page.useless == 0
+
+
+@pytest.mark.parametrize(("age", "refused"), [(0.0, True), (86_400.0, False)])
+async def test_only_fresh_files_without_effect_count_against_a_launch(
+    tmp_path: Path, age: float, refused: bool
+) -> None:
+    """Prompts of yesterday may have another date at their head: after midnight what is new is kept all the same."""
+    async with bench(tmp_path) as on:
+        for _ in range(2):
+            assert await save(on.page, 0, on.filing, "idle")
+            await on.filing.store.secured()
+            kept = next(iter(on.filing.store.files.values()))
+            await give_up(on.page, 0, replace(kept, saved_at=kept.saved_at - age), "nothing", on.filing)
+        assert (on.page.refused is not None) == refused
+
+
+async def test_the_most_valuable_slot_is_written_first(tmp_path: Path) -> None:
+    """Where the time of a stop is short, the dearest is on the disk."""
+    async with bench(tmp_path) as on:
+        on.page.put(1, Holding(read(_OTHER), 41, 0.0, 20.0))
+        assert on.page.worth_saving(1.0) == [1, 0]
