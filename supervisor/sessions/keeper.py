@@ -327,12 +327,13 @@ class Keeper:
             return
         if end.seconds is not None:
             speeds.prompt_was_read(read.total - read.cached, end.seconds)
-        kept, file = (0, None) if held is None else (held.kept, held.file)
+        kept, file, had = (0, None, None) if held is None else (held.kept, held.file, (held.tokens, held.seconds))
         if plan.restore is not None:
-            kept, file = plan.restore.tokens, plan.restore.id
+            kept, file, had = plan.restore.tokens, plan.restore.id, (plan.restore.tokens, plan.restore.seconds)
             page.useless = page.useless if end.missed else 0
         known = (0, None) if end.missed else (min(kept, read.cached), file)
-        now, seconds = self._clock.monotonic(), speeds.prefill(read.total)
+        seconds = speeds.whole(read.total, read.cached, end.seconds, None if end.missed else had)
+        now = self._clock.monotonic()
         page.leave(slot, Holding(begun.talk, read.total, now, seconds, *known), settled=end.answered)
         page.recheck(self.store.files)
         undisturbed = begun.scrambles == page.scrambles

@@ -10,8 +10,9 @@ _NEWEST = 0.3
 _FIRST_TOKEN_SECONDS = 0.004
 _FIRST_TOKEN_BYTES = 100 * 2**10
 _FIRST_BYTES_PER_SECOND = 1e9
-# Fewer tokens tell of the overhead rather than of the speed.
+# Fewer tokens tell of the overhead rather than of the speed; so many tell as much as any.
 _FEW_TOKENS = 32
+_MANY_TOKENS = 256
 
 
 @dataclass(slots=True)
@@ -26,8 +27,8 @@ class Speeds:
     def prompt_was_read(self, tokens: int, seconds: float) -> None:
         """So many tokens took so long."""
         if tokens >= _FEW_TOKENS and seconds > 0:
-            each = seconds / tokens
-            self.token_seconds = each if not self._seen else self.token_seconds + _NEWEST * (each - self.token_seconds)
+            part = _NEWEST * min(1.0, tokens / _MANY_TOKENS) if self._seen else 1.0
+            self.token_seconds += part * (seconds / tokens - self.token_seconds)
             self._seen = True
 
     def file_was_moved(self, tokens: int, size: int, seconds: float) -> None:
@@ -39,6 +40,20 @@ class Speeds:
     def prefill(self, tokens: float) -> float:
         """Seconds to compute so many tokens."""
         return tokens * self.token_seconds
+
+    def whole(self, total: int, cached: int, seconds: float | None, known: tuple[int, float] | None) -> float:
+        """Seconds to compute a prompt of which a part was there: the longer it is, the more each further token takes.
+
+        Args:
+            total: tokens of the prompt.
+            cached: of them, that were there.
+            seconds: what the rest took; None: not known.
+            known: tokens that were there, and what they took; None: not known.
+        """
+        rest = self.prefill(total - cached) if seconds is None else seconds
+        if known is None or known[0] <= 0:
+            return self.prefill(cached) + rest
+        return known[1] * min(1.0, cached / known[0]) + rest
 
     def size(self, tokens: float) -> int:
         """Bytes of a file of so many tokens."""
