@@ -33,12 +33,14 @@ FROM ${BASE_IMAGE} AS sd
 # context, such as deploy/image/prebuilt/sd-server.
 ARG SD_SERVER=build
 ARG SD_VERSION=0.4.7
+# Of that version's source package; empty: whatever the index gives.
+ARG SD_SHA256=998d1957260dd5ae4e18a8acc0c14b0a8757aaa9f96515197b6d5bbf46df9282
 WORKDIR /sd
 COPY deploy/image /sd/image
 RUN mkdir -p /out && case "${SD_SERVER}" in \
     none) ;; \
     build) apt-get update -qq && apt-get install -y -qq --no-install-recommends g++ python3 python3-venv >/dev/null && \
-        ./image/build_sd_server.sh "${SD_VERSION}" /out/sd-server ;; \
+        ./image/build_sd_server.sh "${SD_VERSION}" /out/sd-server "${SD_SHA256}" ;; \
     *) install -m 755 "image/${SD_SERVER#deploy/image/}" /out/sd-server ;; \
     esac
 

@@ -35,9 +35,15 @@ def test_a_restart_is_noticed_and_said(tmp_path: Path, open_page: OpenPage) -> N
     with running_daemon_sync(tmp_path, config) as daemon:
         page = open_page(daemon.base_url)
         expect(page.locator("#link")).to_have_text("Live")
+        page.get_by_role("button", name="Load tiny").click()
+        page.get_by_role("button", name="Logs tiny").click()
+        expect(page.locator("dialog [role=status]")).to_have_text("Followed live.")
     expect(page.locator("#link")).to_contain_text("Not connected")
+    expect(page.locator("dialog [role=status]")).to_contain_text("Not connected")
     with running_daemon_sync(tmp_path, config):
         expect(page.locator("#link")).to_have_text("Live")
+        expect(page.locator("dialog [role=status]")).to_have_text("Followed live.")
+        page.keyboard.press("Escape")
         expect(page.locator("#notices")).to_contain_text("The daemon was started anew.")
         expect(page.locator("#models")).to_contain_text("tiny")
 
@@ -115,8 +121,11 @@ def test_actions_of_an_admin(tmp_path: Path, open_page: OpenPage) -> None:
         expect(page.locator(".attention")).to_contain_text("Build bad is set aside")
         page.get_by_role("button", name="Clear what is held against bad").click()
         expect(build.locator(".pill").first).to_have_text("usable")
-        page.get_by_role("button", name="Pin tiny").click()
+        # By keyboard, and the focus is still there after the panel has been drawn anew.
+        page.get_by_role("button", name="Pin tiny").focus()
+        page.keyboard.press("Enter")
         expect(page.locator('article[data-key="m:tiny"]')).to_contain_text("pinned")
+        expect(page.get_by_role("button", name="Unpin tiny")).to_be_focused()
         page.get_by_role("button", name="Reload config").click()
         expect(page.locator("#notices")).to_contain_text("nothing has changed")
         expect(page.locator("#news")).to_contain_text("The config was read again")

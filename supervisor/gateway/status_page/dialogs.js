@@ -2,7 +2,7 @@
 
 import { bytes, clock, duration, fill, h } from "./dom.js";
 import { poolName, shown } from "./panels.js";
-import { ask, events, keepToken, named, token } from "./wire.js";
+import { Refused, ask, events, keepToken, named, token } from "./wire.js";
 
 const dialog = document.getElementById("dialog");
 let leave = () => {};
@@ -108,18 +108,34 @@ export function showLogs(model) {
   open(`Log of ${model}`, true, h("div.logbar", {}, state, h("label.check", { for: "follow" }, follow, " stay at the end")), lines);
   const cut = new AbortController();
   leave = () => cut.abort();
-  read(model, cut.signal, (rows) => {
-    state.textContent = "Followed live.";
-    lines.append(...rows.map(logLine));
-    while (lines.childElementCount > LINES_SHOWN) lines.firstElementChild.remove();
-    if (follow.checked) lines.scrollTop = lines.scrollHeight;
-  }).catch((error) => {
-    if (!cut.signal.aborted) state.textContent = error.message;
+  const tell = (words) => {
+    state.textContent = words;
+  };
+  keepReading(model, cut.signal, tell, () => {
+    let first = true;
+    return (rows) => {
+      if (first) lines.replaceChildren(); // a line that was cut begins with the last lines again
+      first = false;
+      tell("Followed live.");
+      lines.append(...rows.map(logLine));
+      while (lines.childElementCount > LINES_SHOWN) lines.firstElementChild.remove();
+      if (follow.checked) lines.scrollTop = lines.scrollHeight;
+    };
   });
 }
 
-async function read(model, signal, take) {
-  for await (const frame of events(`admin/v1/models/${named(model)}/logs?follow=1`, { signal, quiet: 60 })) take(JSON.parse(frame.data));
+async function keepReading(model, signal, tell, begin) {
+  while (!signal.aborted) {
+    try {
+      const take = begin();
+      for await (const frame of events(`admin/v1/models/${named(model)}/logs?follow=1`, { signal, quiet: 60 })) take(JSON.parse(frame.data));
+    } catch (error) {
+      if (error instanceof Refused) return tell(error.message);
+    }
+    if (signal.aborted) return;
+    tell("Not connected, trying again…");
+    await new Promise((wake) => setTimeout(wake, 2000));
+  }
 }
 
 function logLine(row) {

@@ -58,6 +58,20 @@ def test_promtool_accepts_rules_and_config() -> None:
         assert found.returncode == 0, found.stderr
 
 
+def test_each_alert_fires_when_it_should() -> None:
+    """All of them in a bad half hour, none in a good one with a little of everything."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not here: apt install prometheus")
+    scenes = Path(__file__).parents[2] / "data" / "prometheus" / "alerts.yml"
+    found = subprocess.run([promtool, "test", "rules", str(scenes)], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
+    bad, good = yaml.safe_load(scenes.read_text(encoding="utf-8"))["tests"]
+    fired = {row["labels"] for row in bad["promql_expr_test"][0]["exp_samples"]}
+    assert fired == {f'{{alertname="{rule["alert"]}"}}' for rule in alerts()}
+    assert good["promql_expr_test"][0]["exp_samples"] == []
+
+
 @pytest.mark.parametrize("where", ["alerts", "board"])
 def test_they_ask_for_metrics_that_there_are(where: str) -> None:
     """A metric that was renamed would leave an alert silent for ever."""
