@@ -107,11 +107,10 @@ def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
     threads = choose_threads(replace(asked, gpu_resident=resident))
     draft = replace(outcome.weighed.draft, threads=threads.threads, threads_batch=threads.threads_batch)
     command = command_of(draft, adapter)
-    build = Choice("build", request.build.name, request.build.why)
     place = (*place_choices(offer, movable, outcome.weighed, scales), *with_sizes(context.choices, draft))
     fits = memory_choice(outcome.weighed, scales, allow_paging=request.allow_paging)
     memory = (fits, *told(predict(draft), better(draft)))
-    rationale = (build, *threads.choices, *place, *outcome.choices, *memory, *command.choices)
+    chosen = (Choice("build", request.build.name, request.build.why), *threads.choices, *place, *outcome.choices)
     return LaunchPlan(
         model_id=request.model_id,
         engine=adapter.kind,
@@ -128,7 +127,7 @@ def make_plan(request: PlanRequest, adapter: EngineAdapter) -> LaunchPlan:
         cache_type=draft.cache_type,
         memory=outcome.weighed.memory,
         fits=outcome.weighed.fits,
-        rationale=tuple(choice for choice in rationale if _is_a_choice(choice, request.launch)),
+        rationale=tuple(row for row in (*chosen, *memory, *command.choices) if _is_a_choice(row, request.launch)),
         degraded=outcome.degraded,
         warnings=tuple(choice.reason for choice in threads.choices) if threads.over_budget else (),
         devices=draft.devices,
