@@ -18,6 +18,7 @@ from supervisor.errors import CallerError, ModelError
 from supervisor.gateway.exchange import Exchange, exchange_of
 from supervisor.gateway.pictures.answers import image_facts
 from supervisor.gateway.pictures.asking import Pictures
+from supervisor.gateway.pictures.masks import Mask
 from supervisor.gateway.pictures.sources import decode_text
 from supervisor.gateway.pictures.wishes import wrong
 from supervisor.gateway.ports import ModelCard
@@ -172,8 +173,7 @@ class A1111Api:
         for number, text in enumerate(images):
             where = f"init_images[{number}]"
             sources.append((where, await anyio.to_thread.run_sync(decode_text, text, where)))
-        mask = body.get("mask")
-        masked = await anyio.to_thread.run_sync(decode_text, mask, "mask") if isinstance(mask, str) and mask else None
+        masked = await _mask(body) if images else None
         job = await self._pictures.begin(exchange, entry, wish, sources, masked)
         drawn = await self._pictures.jobs.wait(job)
         facts = image_facts(job, drawn)
@@ -210,6 +210,15 @@ class A1111Api:
     def _facts(self, exchange: Exchange) -> dict[str, Any]:
         name = self._model_of(exchange)
         return next((dict(card.pictures or {}) for card in self._cards(exchange) if card.id == name), {})
+
+
+async def _mask(body: dict[str, Any]) -> Mask | None:
+    """What is painted, or bright, is drawn anew, unless ``inpainting_mask_invert`` says the other way round."""
+    text = body.get("mask")
+    if not isinstance(text, str) or not text:
+        return None
+    data = await anyio.to_thread.run_sync(decode_text, text, "mask")
+    return Mask(data, painted=True, inverted=bool(body.get("inpainting_mask_invert")))
 
 
 def _bare(name: str) -> str:

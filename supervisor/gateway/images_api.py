@@ -19,6 +19,7 @@ from supervisor.gateway.pictures.asking import Pictures
 from supervisor.gateway.pictures.drawing import Drawn
 from supervisor.gateway.pictures.jobs import Job
 from supervisor.gateway.pictures.links import PATH, Links
+from supervisor.gateway.pictures.masks import Mask
 from supervisor.gateway.pictures.sources import decode_text
 from supervisor.gateway.pictures.wishes import wrong
 from supervisor.gateway.request_body import read_body
@@ -33,6 +34,7 @@ _REFUSED = {
     "stream": "pictures are not streamed: POST /v1/images/jobs, whose events tell how far it is",
     "partial_images": "there are no partial pictures: POST /v1/images/jobs, whose events tell how far it is",
 }
+_NO_PICTURE = "must be a picture in base64, or a data: URL"
 _OPAQUE = frozenset({None, "auto", "opaque"})
 
 
@@ -43,7 +45,7 @@ class _Form:
     model: str
     body: dict[str, Any]
     sources: list[tuple[str, bytes]] = field(default_factory=list)
-    mask: bytes | None = None
+    mask: Mask | None = None
 
 
 class ImagesApi:
@@ -164,19 +166,21 @@ class ImagesApi:
         body = await read_body(request, self._body_limit)
         form = _Form(body.model, body.json)
         images = body.json.pop("images", None)
-        for key in ("image", "mask"):
-            if body.json.get(key) is not None and not isinstance(body.json[key], str | list):
-                raise wrong(key, "must be a picture in base64, or a data: URL")
+        if not isinstance(body.json.get("image"), str | list | None):
+            raise wrong("image", _NO_PICTURE)
         listed = images if images is not None else body.json.pop("image", None)
         for number, picture in enumerate(listed if isinstance(listed, list) else [listed] if listed else ()):
             text = picture.get("image_url") if isinstance(picture, dict) else picture
             where = f"images[{number}]"
             if not isinstance(text, str):
-                raise wrong(where, "must be a picture in base64, or a data: URL")
+                raise wrong(where, _NO_PICTURE)
             form.sources.append((where, await anyio.to_thread.run_sync(decode_text, text, where)))
         mask = body.json.pop("mask", None)
-        if isinstance(mask, str):
-            form.mask = await anyio.to_thread.run_sync(decode_text, mask, "mask")
+        mask = mask.get("image_url", mask) if isinstance(mask, dict) else mask
+        if not isinstance(mask, str | None):
+            raise wrong("mask", _NO_PICTURE)
+        if mask:
+            form.mask = Mask(await anyio.to_thread.run_sync(decode_text, mask, "mask"))
         return form
 
     async def _multipart(self, request: web.Request) -> _Form:
@@ -224,7 +228,7 @@ def _take_part(form: _Form, name: str, value: bytes) -> None:
     if name in {"image", "image[]"} or name.startswith("image["):
         form.sources.append((f"image[{len(form.sources)}]", value))
     elif name == "mask":
-        form.mask = value
+        form.mask = Mask(value)
     elif len(value) > _LONGEST_FIELD:
         raise ValueError("a field is too long")
     else:

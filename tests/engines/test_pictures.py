@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import statistics
+import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +14,7 @@ from typing import Any
 import openai
 import pytest
 
+from supervisor.gateway.pictures.png import channel, read_png, written
 from tests.engines.pictures import (
     EDITS,
     IMAGES,
@@ -122,6 +127,80 @@ def test_the_sdk_edits_one_source(daemon: Daemon) -> None:
     assert size_of(told["data"][0]["b64_json"]) == (64, 64)
     assert told["settings_notes"] == ["image: 1 of 2 source pictures are used by this model"]
     assert "img2img_skipped_reason" not in told
+
+
+def _red(picture: str) -> bytes:
+    data = base64.b64decode(picture)
+    return channel(data, read_png(data, lambda _width, _height: None), 0)
+
+
+def _changed(picture: str, source: bytes) -> tuple[float, float]:
+    """How far the outer columns at the left and at the right are from the source, by the middle of all pixels."""
+    halves: tuple[list[int], list[int]] = ([], [])
+    for at, (here, there) in enumerate(zip(_red(picture), source, strict=True)):
+        if at % 64 < 24 or at % 64 >= 40:
+            halves[at % 64 >= 40].append(abs(here - there))
+    return statistics.mean(halves[0]), statistics.mean(halves[1])
+
+
+def _grey(pixel: bytes, *rest: bytes, kind: int = 0) -> bytes:
+    """64 x 64: all of one kind, or of two halves."""
+    halves = (pixel * 32, (rest or (pixel,))[0] * 32)
+    rows = zlib.compress((b"\0" + b"".join(halves)) * 64)
+    return written(struct.pack(">IIBBBBB", 64, 64, 8, kind, 0, 0, 0), [(b"IDAT", rows)])
+
+
+# Its left half is to be drawn anew, by what is transparent; and the same by what is white.
+BY_ALPHA, BY_WHITE = _grey(b"\xff\xff\xff\0", b"\0\0\0\xff", kind=6), _grey(b"\xff", b"\0")
+
+
+@pytest.fixture(scope="module")
+def kept(daemon: Daemon) -> bytes:
+    """The source as it comes back where a mask lets nothing be drawn: blurred."""
+    body = {"model": "ovis", "prompt": "a cat", "images": [b64(png())], "mask": b64(_grey(b"\0")), **SMALL}
+    return _red(post(daemon, EDITS, body).json["data"][0]["b64_json"])
+
+
+@pytest.mark.usefixtures("same_engine")
+def test_what_is_transparent_in_a_mask_is_drawn_anew(daemon: Daemon, kept: bytes) -> None:
+    """As the SDK's users mean it, in a form; the rest stays the source. A white mask means the same."""
+    drawn = []
+    with sdk(daemon) as client:
+        for mask in (BY_ALPHA, BY_WHITE):
+            made = client.images.edit(
+                model="ovis",
+                prompt="a cat",
+                image=("a.png", png(), "image/png"),
+                mask=("m.png", mask, "image/png"),
+                extra_body={**SMALL, "strength": 0.9},
+            )
+            assert made.data is not None
+            drawn.append(made.data[0].b64_json or "")
+    assert drawn[0] == drawn[1]
+    left, right = _changed(drawn[0], kept)
+    assert right * 4 < left
+
+
+@pytest.mark.usefixtures("same_engine")
+@pytest.mark.parametrize("inverted", [0, 1])
+def test_a_mask_of_a1111s_is_what_is_painted_unless_inverted(daemon: Daemon, kept: bytes, inverted: int) -> None:
+    """The other way round than OpenAI's: what is opaque is drawn anew."""
+    body = {"prompt": "a cat", "init_images": [b64(png())], "mask": b64(BY_ALPHA), "denoising_strength": 0.9}
+    body |= {"width": 64, "height": 64, "steps": 2, "seed": 7, "override_settings": {"sd_model_checkpoint": "ovis"}}
+    told = post(daemon, "/sdapi/v1/img2img", {**body, "inpainting_mask_invert": inverted})
+    assert told.status == 200, told.json
+    left, right = _changed(told.json["images"][0], kept)
+    assert right * 4 < left if inverted else left * 4 < right
+
+
+@pytest.mark.usefixtures("same_engine")
+def test_a_grey_source_is_read_as_one_of_colours(daemon: Daemon, kept: bytes) -> None:
+    """The engine itself refuses what has no colours, which scans have not."""
+    body = {"model": "ovis", "prompt": "a cat", "mask": b64(_grey(b"\0")), **SMALL}
+    for grey in (_grey(b"\x80"), _grey(b"\x80\xff", kind=4)):
+        told = post(daemon, EDITS, {**body, "images": [b64(grey)]})
+        assert told.status == 200, told.json
+        assert _red(told.json["data"][0]["b64_json"]) == kept
 
 
 def test_three_sources_are_looked_at(daemon: Daemon) -> None:
@@ -278,6 +357,22 @@ HOSTILE: list[dict[str, Any]] = [
     {"images": [b64(png(said=(0, 64)))]},
     {"images": [7]},
     {"mask": {}},
+    {"mask": ["x"]},
+    {"images": [b64(png())], "mask": b64(png(64, 32))},
+    {"images": [b64(b"RIFF\x24\0\0\0WEBPVP8 ")]},
+    {"images": [""]},
+    {"images": [b64(png())], "mask": b64(png()[:50])},
+    {"output_format": "webp"},
+    {"cfg_scale": "nan"},
+    {"cfg_scale": "1e999"},
+    {"strength": "-inf", "images": [b64(png())]},
+    {"width": True, "size": None},
+    {"n": 1.5},
+    {"n": "9" * 19},
+    {"negative_prompt": 5},
+    {"loras": [["toy_style"]]},
+    {"loras": ["\0"]},
+    {"images": {"a": 1}},
 ]
 
 

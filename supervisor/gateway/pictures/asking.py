@@ -15,7 +15,8 @@ from supervisor.config.schema import PicturesConfig
 from supervisor.errors import CallerError, ModelError
 from supervisor.gateway.exchange import Exchange
 from supervisor.gateway.pictures.jobs import Job, PictureJobs, new_job_id
-from supervisor.gateway.pictures.sources import Source, look_at
+from supervisor.gateway.pictures.masks import Mask
+from supervisor.gateway.pictures.sources import look_at, look_at_mask
 from supervisor.gateway.pictures.wishes import Asked, lora_ids, read_wish, with_loras
 from supervisor.gateway.ports import Router
 from supervisor.gateway.presets import apply_preset
@@ -56,7 +57,7 @@ class Pictures:
         entry: ModelEntry,
         body: Mapping[str, Any],
         sources: Sequence[tuple[str, bytes]] = (),
-        mask: bytes | None = None,
+        mask: Mask | None = None,
         keep_alive: float | None = None,
     ) -> Job:
         """A job that has begun.
@@ -66,8 +67,9 @@ class Pictures:
         """
         engine, abilities = self.abilities(entry)
         limits = self._limits()
-        looked = [await self._look(data, where, limits) for where, data in sources]
-        masked = None if mask is None else await self._look(mask, "mask", limits)
+        most = limits.max_source_pixels
+        looked = [await anyio.to_thread.run_sync(look_at, data, where, most) for where, data in sources]
+        masked = None if mask is None else await anyio.to_thread.run_sync(look_at_mask, mask, "mask", most)
         asked = read_wish(body, abilities, limits, looked, masked)
         loras, notes = await self._loras(entry, engine, abilities, lora_ids(body))
         asked = with_loras(asked, loras, body)
@@ -108,9 +110,6 @@ class Pictures:
         if engine is None or entry.metadata is None:
             raise ModelError("capability_not_served", f"model {entry.id!r} draws no pictures.", model=entry.id)
         return engine, engine.abilities(entry.metadata, entry.launch)
-
-    async def _look(self, data: bytes, where: str, limits: PicturesConfig) -> Source:
-        return await anyio.to_thread.run_sync(look_at, data, where, limits.max_source_pixels)
 
     async def _loras(
         self, entry: ModelEntry, engine: PictureEngine, abilities: PictureAbilities, ids: Sequence[str]

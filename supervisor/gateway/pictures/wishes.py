@@ -25,6 +25,7 @@ _LEAST_EDGE = 64
 _MOST_SEED = 2**53  # beyond it JSON readers round
 _MOST_GUIDANCE = 100.0
 _DEFAULT_STRENGTH = 0.75
+_SHAPE_SLACK = 0.02
 _FORMATS = {"png": "png", "jpeg": "jpeg", "jpg": "jpeg"}
 _UNSAID = frozenset({None, "", "auto", "Automatic", "automatic"})
 
@@ -252,8 +253,9 @@ def _with_sources(
 ) -> tuple[PictureWish, str | None]:
     strength = reader.number("strength", 0, 1)
     if not sources:
-        if strength is not None:
-            reader.notes.append("strength: is for a source picture, and none was sent")
+        for name, sent in (("strength", strength), ("mask", mask)):
+            if sent is not None:
+                reader.notes.append(f"{name}: is for a source picture, and none was sent")
         return wish, None
     if abilities.edit_mode is None:
         return wish, f"{abilities.kind} models take no source pictures: it was drawn from the prompt alone"
@@ -270,12 +272,22 @@ def _with_sources(
             reader.notes.append("strength: 1 leaves nothing of the source")
     if mask is not None and not abilities.masks:
         reader.notes.append("mask: this model redraws the whole picture")
+    elif mask is not None:
+        _check_shape(mask, used[0])
     return replace(
         wish,
         sources=tuple(source.data for source in used),
         strength=strength,
         mask=mask.data if mask is not None and abilities.masks else None,
     ), None
+
+
+def _check_shape(mask: Source, source: Source) -> None:
+    """Both are cut to the shape of the new picture, so that a mask of another shape would lie elsewhere."""
+    across, down = mask.width * source.height, mask.height * source.width
+    if abs(across - down) > _SHAPE_SLACK * max(across, down):
+        said = f"is {mask.width}x{mask.height} and the picture {source.width}x{source.height}"
+        raise wrong("mask", f"{said}: both must have the same shape")
 
 
 def _named(value: str, known: Sequence[str]) -> str | None:

@@ -13,9 +13,9 @@ from supervisor.gateway.pictures.sources import decode_text, look_at
 from tests.engines.pictures import b64, png
 
 JPEG = (
-    b"\xff\xd8\xff\xe0\x00\x04ab\xff\xc0\x00\x0b\x08"
+    b"\xff\xd8\xff\xe0\x00\x04ab\xff\xc0\x00\x11\x08"
     + struct.pack(">HH", 48, 64)
-    + b"\x01\x01\x11\x00\xff\xda\x00\x02..\xff\xd9"
+    + b"\x03\x01\x11\x00\x02\x11\x00\x03\x11\x00\xff\xda\x00\x02..\xff\xd9"
 )
 
 
@@ -53,8 +53,13 @@ def test_a_bomb_behind_a_small_header_is_refused() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "neither PNG nor JPEG"),
-        (b"GIF89a", "neither PNG nor JPEG"),
+        (b"", "it is empty"),
+        (b"rubbish", "neither PNG nor JPEG"),
+        (b"GIF89a", "a GIF"),
+        (b"RIFF\x24\0\0\0WEBPVP8 ", "a WebP"),
+        (b"\0\0\0\x20ftypavif", "AVIF"),
+        (b"\n<svg>", "SVG"),
+        (JPEG.replace(b"\x03\x01\x11\x00\x02", b"\x01\x01\x11\x00\x02"), "a grey JPEG"),
         (png()[:60], "cut short"),
         (png()[:-12], "cut short"),
         (png(said=(64, 96)), "pixels are missing"),
