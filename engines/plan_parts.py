@@ -27,6 +27,7 @@ class MemoryEstimate:
         other: the program itself, its prompt cache and checkpoints.
         mapped: the part of ``weights`` that is mapped from the files: page cache, shared by all who map them.
         upper: bytes on top that the parts may be short by, for a cautious admission.
+        ready: what the process itself holds when it is ready and was asked nothing; the rest is still to grow.
     """
 
     weights: int | None = None
@@ -35,6 +36,7 @@ class MemoryEstimate:
     other: int | None = None
     mapped: int | None = None
     upper: int | None = None
+    ready: int | None = None
 
     @property
     def total(self) -> int | None:

@@ -19,9 +19,10 @@ _LONGEST = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """MiB by place and buffer, and bytes of the process's own memory after a batch (None: not asked)."""
+    """MiB by place and buffer, and bytes of the process's own memory, ready and after a batch (None: not asked)."""
 
     declared: Mapping[tuple[str, str], float]
+    ready: int | None
     anonymous: int | None
 
 
@@ -37,8 +38,10 @@ def launched(argv: Sequence[str], env: Mapping[str, str], tokens: int | None) ->
         with loading([*argv, "--host", str(socket)], env, until=until) as seen:
             if not seen.loaded:
                 raise BenchError("the engine did not load: " + " ".join(seen.lines[-3:]))
-            anonymous = None if tokens is None else _after_a_batch(seen, socket, tokens, "--embeddings" in argv)
-        return Launched(dict(seen.declared), anonymous)
+            if tokens is None:
+                return Launched(dict(seen.declared), None, None)
+            ready = _own(seen)
+            return Launched(dict(seen.declared), ready, _after_a_batch(seen, socket, tokens, "--embeddings" in argv))
 
 
 def _after_a_batch(seen: Loading, socket: Path, tokens: int, embeds: bool) -> int:
@@ -48,6 +51,10 @@ def _after_a_batch(seen: Loading, socket: Path, tokens: int, embeds: bool) -> in
         where, body = "/embedding", {"content": prompt}
     with contextlib.suppress(http.client.HTTPException):
         ask_engine(str(socket), "none", where, body, timeout=_LONGEST)
+    return _own(seen)
+
+
+def _own(seen: Loading) -> int:
     status = Path(f"/proc/{seen.pid}/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith("RssAnon:"))
     return int(line.split()[1]) * 1024

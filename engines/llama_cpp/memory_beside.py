@@ -79,12 +79,15 @@ def with_draft(table: MemoryTable, shape: ModelShape, memo: ComputeMemo | None) 
         else buffers
         for place, buffers in table.by_place.items()
     }
-    first = None
-    if table.first_request_bytes is not None and second.first_request_bytes is not None:
-        first = table.first_request_bytes + second.first_request_bytes - base
+    ready = _both(table.ready_bytes, second.ready_bytes, base)
+    first = _both(table.first_request_bytes, second.first_request_bytes, base)
     margin = {place: second.margin.get(place, 0) for place in table.upper}
     upper = {place: size + margin[place] for place, size in table.upper.items()}
-    return replace(table, by_place=by_place, first_request_bytes=first, upper=upper)
+    return replace(table, by_place=by_place, ready_bytes=ready, first_request_bytes=first, upper=upper)
+
+
+def _both(one: int | None, other: int | None, base: int) -> int | None:
+    return None if one is None or other is None else one + other - base
 
 
 def _added(one: Buffers, other: Buffers, base: int) -> Buffers:

@@ -70,17 +70,9 @@ def compute_buffers(model: ModelShape, launch: Launch, placed: Mapping[str, int]
 
 
 def first_batch_buffers(model: ModelShape, launch: Launch, placed: Mapping[str, int]) -> dict[int, int] | None:
-    """Bytes that one full batch of one sequence touches in an empty context, by place."""
+    """Bytes that one full batch touches in an empty context, by place."""
     tokens = min(launch.ubatch, launch.slot_context)
-    alone = replace(
-        launch,
-        slot_context=min(launch.slot_context, pad(tokens, CELLS)),
-        slots=1,
-        streams=1,
-        tokens=tokens,
-        outputs=min(launch.outputs, tokens),
-    )
-    return compute_buffers(model, alone, placed)
+    return compute_buffers(model, replace(launch, slot_context=min(launch.slot_context, pad(tokens, CELLS))), placed)
 
 
 def _policy(launch: Launch, *, newer: bool) -> Policy:

@@ -48,6 +48,11 @@ def _graph_bytes(model: ModelShape, launch: Launch) -> int:
     return nodes * _NODE * (_KEPT_GRAPHS_NEWER if newer else _KEPT_GRAPHS)
 
 
+def growing_bytes(model: ModelShape) -> int:
+    """What of ``program_bytes`` comes with the first request: the graph that a short one leaves."""
+    return max(_LEAST_NODES, _NODES_A_TENSOR * len(model.tensors)) * _NODE
+
+
 def checkpoint_bytes(model: ModelShape) -> int:
     """One context checkpoint after a short prompt: the recurrent state of one sequence."""
     return sequence_state_bytes(model) * sum(layer.recurrent for layer in model.layers)

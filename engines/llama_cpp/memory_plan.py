@@ -14,7 +14,7 @@ from engines.llama_cpp.memory_compute import (
     first_batch_buffers,
     keeps_flash_attention,
 )
-from engines.llama_cpp.memory_host import checkpoint_bytes, checkpoints_limit, program_bytes
+from engines.llama_cpp.memory_host import checkpoint_bytes, checkpoints_limit, growing_bytes, program_bytes
 from engines.llama_cpp.memory_kv import cache_bytes, grown_output_bytes, output_bytes, state_bytes, window_bytes
 from engines.llama_cpp.memory_launch import HOST, Launch, LaunchChoices, resolve
 from engines.llama_cpp.memory_model import ModelShape
@@ -71,13 +71,15 @@ class MemoryTable:
     Attributes:
         launch: the sizes that they follow from.
         by_place: ``host``, and devices by their names.
-        first_request_bytes: anonymous memory of the process after a first short request, where no device takes part.
+        ready_bytes: anonymous memory of the process when it is ready; a device's libraries are not known.
+        first_request_bytes: the same after a first short request, where no device takes part.
         upper: bytes that compute and what is not known may be short by, by place.
         margin: of them, those for compute.
     """
 
     launch: Launch
     by_place: Mapping[str, Buffers]
+    ready_bytes: int | None
     first_request_bytes: int | None
     upper: Mapping[str, int]
     margin: Mapping[str, int]
@@ -112,7 +114,9 @@ def memory_table(model: ModelShape, choices: LaunchChoices, memo: ComputeMemo | 
         for name, buffers in by_place.items()
     }
     upper = {name: size + _context_bytes(name) for name, size in margin.items()}
-    return MemoryTable(launch, by_place, _first_request_bytes(model, launch, by_place[HOST_POOL]), upper, margin)
+    first = _first_request_bytes(model, by_place[HOST_POOL])
+    ready = None if first is None else first - checkpoint_bytes(model) - growing_bytes(model)
+    return MemoryTable(launch, by_place, ready, None if launch.on_devices else first, upper, margin)
 
 
 def _compute(model: ModelShape, launch: Launch, weights: WeightBytes) -> tuple[bool, dict[int, int] | None]:
@@ -145,6 +149,7 @@ def pool_estimates(table: MemoryTable) -> Mapping[str, MemoryEstimate]:
             ),
             mapped=buffers.mapped,
             upper=table.upper[name],
+            ready=table.ready_bytes if name == HOST_POOL else None,
         )
         for name, buffers in table.by_place.items()
     }
@@ -175,9 +180,7 @@ def _host_buffers(
     )
 
 
-def _first_request_bytes(model: ModelShape, launch: Launch, host: Buffers) -> int | None:
-    if launch.on_devices:
-        return None
+def _first_request_bytes(model: ModelShape, host: Buffers) -> int | None:
     held = _sum(host.weights, host.repacked, host.kv, host.recurrent, host.output, host.program, host.projector)
     return None if held is None else held + checkpoint_bytes(model)
 

@@ -43,11 +43,18 @@ class LearnedMemory:
                 self._kinds = _from_document(document or {})
         return self._kinds
 
-    async def note(self, kind: str, declared: Mapping[str, MemoryEstimate], held: Mapping[str, int]) -> None:
+    async def note(
+        self,
+        kind: str,
+        declared: Mapping[str, MemoryEstimate],
+        held: Mapping[str, int],
+        *,
+        just_ready: bool = False,
+    ) -> None:
         """Learn from one look at a launch; written only when it is news."""
         kinds = dict(await self.known())
         before = kinds.pop(kind, None)
-        after = learn(before, declared, held)
+        after = learn(before, declared, held, just_ready=just_ready)
         kinds[kind] = after  # last: it is the youngest now
         self._kinds = dict(list(kinds.items())[-_MOST_KINDS:])
         if before is None or _is_news(before, after):
@@ -66,7 +73,7 @@ class LearnedMemory:
 
 def _is_news(before: Learned, after: Learned) -> bool:
     grown = any(size - before.held.get(place, 0) >= _STEP_BYTES for place, size in after.held.items())
-    return grown or before.declared != after.declared
+    return grown or before.declared != after.declared or before.ready != after.ready
 
 
 def _to_document(kinds: Mapping[str, Learned]) -> dict[str, Any]:
@@ -75,6 +82,7 @@ def _to_document(kinds: Mapping[str, Learned]) -> dict[str, Any]:
             kind: {
                 "declared": {place: asdict(estimate) for place, estimate in learned.declared.items()},
                 "held": dict(learned.held),
+                "ready": dict(learned.ready),
             }
             for kind, learned in kinds.items()
         }
@@ -89,9 +97,10 @@ def _from_document(document: Mapping[str, Any]) -> dict[str, Learned]:
         try:
             declared = {place: _estimate(parts) for place, parts in row["declared"].items()}
             held = {str(place): int(size) for place, size in row["held"].items()}
+            ready = {str(place): int(size) for place, size in row.get("ready", {}).items()}
         except (AttributeError, KeyError, TypeError, ValueError):
             continue
-        kinds[kind] = Learned(declared, held)
+        kinds[kind] = Learned(declared, held, ready)
     return kinds
 
 

@@ -82,6 +82,7 @@ class MemoryWatch:
         on_cards = any(pool != HOST_POOL for one in watched for pool in one.plan.pools.values())
         held, cards = await anyio.to_thread.run_sync(self._read, [one.pid for one in watched], on_cards)
         seen = [one for one in watched if one.instance.pid == one.pid]
+        first = {one.instance.id for one in seen if self._told.get(one.instance.id) != one.pid}
         for one in seen:
             observed = _observed(one, held, cards)
             one.instance.note_memory(observed)
@@ -93,7 +94,8 @@ class MemoryWatch:
             if one.plan.kind:
                 declared = one.instance.declared.places
                 places = _by_place(_observed(one, held, cards), one.plan, declared)
-                await self._learned.note(one.plan.kind, declared, places)
+                new = one.instance.id in first
+                await self._learned.note(one.plan.kind, declared, places, just_ready=new)
 
     def _tell(self, one: _Watched) -> None:
         """Once a launch."""

@@ -1,8 +1,8 @@
 """What earlier launches of the same kind have shown, put over a prediction. Pure.
 
 A kind is one model on one build with the same choices. What its engine declared of a buffer takes the place of what
-was predicted; what its process was seen to hold beyond all that (never its resident set, which counts mapped files) is
-added to the program's own part.
+was predicted. What its process was seen to hold itself when it had just become ready (never its resident set, which
+counts mapped files) corrects the program's own part in both directions; what it ever held beyond all is added to that.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from supervisor.units import format_size
 # A log has two decimals of a MiB for each buffer: what differs by no more is the same, and ours is exact.
 _ROUNDING_BYTES = 32 * 1024
 _ROUNDING_SHARE = 0.001
+_WORTH_TELLING = 2**17  # less reads as 0.0 or 0.1 MiB
 _NO_MATTER_FOR_MEMORY = frozenset({"threads", "threads_batch"})
 _PARTS = ("weights", "kv", "compute")
 
@@ -30,10 +31,12 @@ class Learned:
     Attributes:
         declared: by the engine's own log.
         held: the most that the process was seen to hold itself, in bytes.
+        ready: the least that it was seen to hold itself when it had just become ready: a request may have been quicker.
     """
 
     declared: Mapping[str, MemoryEstimate] = field(default_factory=dict)
     held: Mapping[str, int] = field(default_factory=dict)
+    ready: Mapping[str, int] = field(default_factory=dict)
 
 
 def kind_of(draft: PlanDraft, fingerprint: str) -> str:
@@ -80,11 +83,25 @@ def _correct(predicted: MemoryEstimate, place: str, learned: Learned) -> MemoryE
     if declared is not None:
         parts = {part: _part(getattr(predicted, part), getattr(declared, part)) for part in _PARTS}
         better = replace(predicted, **parts, mapped=_part(predicted.mapped, declared.mapped), upper=None)
+        better = _with_ready(predicted, better, learned.ready.get(place))
     if held is not None and declared is not None:
         missing = held - (better.anonymous or 0)
         if missing > 0:
             better = replace(better, other=(better.other or 0) + missing)
     return better
+
+
+def _with_ready(predicted: MemoryEstimate, better: MemoryEstimate, seen: int | None) -> MemoryEstimate:
+    """The program's part by what was seen at readiness; caches and buffers are what the log declared of them."""
+    if seen is None or predicted.ready is None:
+        return better
+    expected = predicted.ready + (_own(better) - _own(predicted))
+    return replace(better, other=max(0, (better.other or 0) + seen - expected), ready=seen)
+
+
+def _own(estimate: MemoryEstimate) -> int:
+    """What lies in the process's own memory from the load on; compute buffers are touched later."""
+    return (estimate.weights or 0) - (estimate.mapped or 0) + (estimate.kv or 0)
 
 
 def _part(predicted: int | None, declared: int | None) -> int | None:
@@ -94,11 +111,14 @@ def _part(predicted: int | None, declared: int | None) -> int | None:
     return predicted if close else declared
 
 
-def learn(known: Learned | None, declared: Mapping[str, MemoryEstimate], held: Mapping[str, int]) -> Learned:
+def learn(
+    known: Learned | None, declared: Mapping[str, MemoryEstimate], held: Mapping[str, int], *, just_ready: bool = False
+) -> Learned:
     """What is known after one more look at a launch: the last declared figures, and the most that was ever held."""
     before = known or Learned()
     most = {place: max(size, before.held.get(place, 0)) for place, size in held.items()}
-    return Learned(dict(declared) or before.declared, {**before.held, **most})
+    least = {place: min(size, before.ready.get(place, size)) for place, size in held.items()} if just_ready else {}
+    return Learned(dict(declared) or before.declared, {**before.held, **most}, {**before.ready, **least})
 
 
 def told(predicted: Mapping[str, MemoryEstimate], corrected: Mapping[str, MemoryEstimate]) -> tuple[Choice, ...]:
@@ -106,7 +126,7 @@ def told(predicted: Mapping[str, MemoryEstimate], corrected: Mapping[str, Memory
     words = []
     for place, after in corrected.items():
         before, now = predicted.get(place, MemoryEstimate()).total or 0, after.total or 0
-        if before != now:
+        if abs(now - before) >= _WORTH_TELLING:
             sign = "+" if now > before else "-"
             words.append(f"{format_size(before)} in {place}, corrected by {sign}{format_size(abs(now - before))}")
     if not words:

@@ -9,7 +9,7 @@ from engines.contract import Budget, Estimator, MemoryEstimate, PlanDraft, Tried
 from supervisor.host.pools import HOST_POOL, PoolRoom
 from supervisor.units import format_size
 
-_PARTS = ("weights", "kv", "compute", "other", "mapped", "upper")
+_PARTS = ("weights", "kv", "compute", "other", "mapped", "upper", "ready")
 
 
 @dataclass(frozen=True, slots=True)

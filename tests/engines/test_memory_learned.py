@@ -60,6 +60,7 @@ def test_the_second_plan_is_what_the_first_launch_declared(
         parts = second[name]["memory"]["host"]
         in_log = parts["weights"] + parts["kv"] + parts["compute"]
         assert in_log == pytest.approx(columns["declared"], rel=0.01, abs=_ROUNDED), name
+        assert parts["ready"] == pytest.approx(columns["observed"], rel=0.01), name
         own = parts["total"] - parts["mapped"]
         assert own >= 0.99 * columns["observed"], (name, parts, columns)
     known = json.loads((tmp_path / "state" / "memory.json").read_text())

@@ -25,10 +25,12 @@ def _memory(path: Path) -> tuple[LearnedMemory, EventBus]:
 async def test_the_next_daemon_knows_it_too(tmp_path: Path) -> None:
     """Declared figures as they were, and the most that was held."""
     memory, _ = _memory(tmp_path / "memory.json")
+    await memory.note("kind", DECLARED, {"host": 5 * MIB}, just_ready=True)
     await memory.note("kind", DECLARED, {"host": 9 * MIB})
     await memory.note("kind", DECLARED, {"host": 4 * MIB})
 
-    assert await _memory(tmp_path / "memory.json")[0].known() == {"kind": Learned(DECLARED, {"host": 9 * MIB})}
+    known = await _memory(tmp_path / "memory.json")[0].known()
+    assert known == {"kind": Learned(DECLARED, {"host": 9 * MIB}, {"host": 5 * MIB})}
 
 
 async def test_only_news_is_written(tmp_path: Path) -> None:

@@ -49,6 +49,29 @@ def test_what_the_process_holds_beyond_is_added_to_the_program() -> None:
     assert less.other == 20 * MIB
 
 
+def test_the_program_s_own_part_is_corrected_in_both_directions() -> None:
+    """By what was seen at readiness; what is still to grow (prompt cache, checkpoints) stays on top."""
+    predicted = replace(PREDICTED, upper=None, ready=65 * MIB)
+    declared = MemoryEstimate(weights=100 * MIB, kv=40 * MIB, compute=10 * MIB, mapped=90 * MIB)
+    for seen, other in ((62, 17), (70, 25)):
+        learned = learn(None, {"host": declared}, {"host": seen * MIB}, just_ready=True)
+        after = correct({"host": predicted}, learned)["host"]
+        assert (after.other, after.ready) == (other * MIB, seen * MIB)
+
+    larger = replace(declared, kv=48 * MIB)  # what the log tells of caches is no part of the program
+    learned = learn(None, {"host": larger}, {"host": 70 * MIB}, just_ready=True)
+    assert correct({"host": predicted}, learned)["host"].other == 17 * MIB
+
+
+def test_a_request_that_was_quicker_than_the_first_look_does_no_lasting_harm() -> None:
+    """The least of several launches counts, and later looks do not."""
+    learned = None
+    for size, ready in ((90, True), (62, True), (200, False), (95, True)):
+        learned = learn(learned, {"host": PREDICTED}, {"host": size * MIB}, just_ready=ready)
+    assert learned is not None
+    assert (learned.ready, learned.held) == ({"host": 62 * MIB}, {"host": 200 * MIB})
+
+
 def test_a_device_s_own_context_is_learned() -> None:
     """No log tells it: what the driver shows of the process, less the buffers."""
     predicted = MemoryEstimate(weights=1000 * MIB, kv=100 * MIB, compute=50 * MIB, mapped=0)
