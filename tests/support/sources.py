@@ -62,13 +62,18 @@ class Source:
         return f"{self.path}:{getattr(node, 'lineno', 1)}"
 
 
-@cache
 def sources(*folders: str, pattern: str = "*.py") -> tuple[Source, ...]:
     """All files below these folders, in order."""
     found = (path for folder in folders for path in sorted((ROOT / folder).rglob(pattern)))
     return tuple(_read(path) for path in found)
 
 
+def forget_sources() -> None:
+    """Let go of the trees: hundreds of megabytes, which every later fork and garbage collection would go through."""
+    _read.cache_clear()
+
+
+@cache
 def _read(path: Path) -> Source:
     text = path.read_text(encoding="utf-8")
     return Source(path.relative_to(ROOT), text, ast.parse(text))

@@ -14,14 +14,16 @@ import pytest
 
 # Each process may come to have daemons and real engines of its own: more would be a matter of memory, not of cores.
 MOST_WORKERS = 4
-# Folders whose files take long: they go first, so that what is left for the end is small and evens out.
-_LONG = ("containers", "engines", "browser", "docs", "wire", "integration")
+# Folders by how long their files take: what is left for the end is to be small, so that it evens out.
+_PLACES = {"containers": 0, "browser": 0, "docs": 0, "engines": 1, "wire": 1, "integration": 1}
+_LAST = 2
 _TESTS = Path(__file__).resolve().parents[1]
 
 
 def only_hands_out(config: pytest.Config) -> bool:
     """Whether this process runs no test itself, but shares them out to others."""
-    return getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput")
+    shares = getattr(config.option, "dist", "no") != "no" and bool(getattr(config.option, "tx", None))
+    return shares and not hasattr(config, "workerinput")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -33,11 +35,12 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where tests are shared out, the long ones first; the order is as random as before within both halves."""
+    """Where tests are shared out, those of long files go first; among their like the order is as random as before."""
     if hasattr(config, "workerinput"):
-        items.sort(key=_is_short)
+        items.sort(key=_place)
 
 
-def _is_short(item: pytest.Item) -> bool:
-    path = item.path
-    return not (path.is_relative_to(_TESTS) and path.relative_to(_TESTS).parts[0] in _LONG)
+def _place(item: pytest.Item) -> int:
+    if not item.path.is_relative_to(_TESTS):
+        return _LAST
+    return _PLACES.get(item.path.relative_to(_TESTS).parts[0], _LAST)
