@@ -73,7 +73,7 @@ async def save(page: LaunchSlots, slot: int, filing: Filing, why: str) -> bool:
         return False
     launch, store = page.launch, filing.store
     try:
-        name = await store.begin(filing.speeds.size(holding.tokens), filing.limits)
+        name = await store.begin(filing.speeds.room(holding.tokens, filing.limits.budget), filing.limits)
     except NoRoomError as error:
         _tell_not_saved(page, slot, holding, str(error), filing)
         return False

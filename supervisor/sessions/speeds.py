@@ -23,6 +23,7 @@ class Speeds:
     token_bytes: float = _FIRST_TOKEN_BYTES
     bytes_per_second: float = _FIRST_BYTES_PER_SECOND
     _seen: bool = False
+    _moved: bool = False
 
     def prompt_was_read(self, tokens: int, seconds: float) -> None:
         """So many tokens took so long."""
@@ -34,7 +35,7 @@ class Speeds:
     def file_was_moved(self, tokens: int, size: int, seconds: float) -> None:
         """A file of so many tokens and bytes was written or read in this time."""
         if tokens > 0 and size > 0 and seconds > 0:
-            self.token_bytes = size / tokens
+            self.token_bytes, self._moved = size / tokens, True
             self.bytes_per_second += _NEWEST * (size / seconds - self.bytes_per_second)
 
     def prefill(self, tokens: float) -> float:
@@ -58,6 +59,10 @@ class Speeds:
     def size(self, tokens: float) -> int:
         """Bytes of a file of so many tokens."""
         return round(tokens * self.token_bytes)
+
+    def room(self, tokens: float, budget: int) -> int:
+        """Bytes to expect of a file; a mere guess is never more than ``budget``: the first file tells."""
+        return self.size(tokens) if self._moved else min(self.size(tokens), budget)
 
     def transfer(self, tokens: float) -> float:
         """Seconds to write or read it."""

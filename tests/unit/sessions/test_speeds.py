@@ -34,3 +34,11 @@ def test_a_prompt_costs_what_its_parts_took(
 ) -> None:
     """What was there at what it took then, and the rest at what it takes now; else by the speed."""
     assert Speeds(token_seconds=0.001).whole(1000, cached, seconds, known) == pytest.approx(whole)
+
+
+def test_a_guess_keeps_nothing_from_being_written() -> None:
+    """The guess may be far above what a small model takes; what was seen counts."""
+    speeds = Speeds()
+    assert speeds.room(1000, 5000) == 5000
+    speeds.file_was_moved(100, 1000, 0.01)
+    assert speeds.room(1000, 5000) == 10_000
