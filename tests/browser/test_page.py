@@ -136,6 +136,7 @@ def test_a_phone_shows_everything_without_scrolling_sideways(tmp_path: Path, ope
     with running_daemon_sync(tmp_path, config_of(tmp_path, "tiny", "m" * 120)) as daemon:
         daemon.wait_for_event("build_found")
         page = open_page(daemon.base_url, width=360, height=740, color_scheme="dark")
+        expect(page.locator("#memory .legend")).to_contain_text("others")  # before anything was launched
         page.get_by_role("button", name="Load tiny").click()
         expect(page.locator('article[data-key="m:tiny"] .pill').first).to_have_text("ready")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
