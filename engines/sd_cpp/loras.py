@@ -34,10 +34,15 @@ _SEPARATORS = re.compile(r"[^0-9a-z]+")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a LoRA adds to one tensor: its name there, and the shape of the sum."""
+    """What a LoRA adds to one tensor: its name there, and the shape of the sum.
+
+    Attributes:
+        deep: made of factors with more than two dimensions, as those of a convolution: a plain matrix takes none such.
+    """
 
     name: str
     shape: Shape
+    deep: bool = False
 
 
 def check_lora(metadata: ModelMetadata, lora: Path) -> str | None:
@@ -54,14 +59,15 @@ def check_lora(metadata: ModelMetadata, lora: Path) -> str | None:
         raise LoraMisfitError(f"{lora.name} {what}, so it can't be checked against the model")
     known = [change for change in changes if change.name in model]
     for change in known:
-        if prod(change.shape) != prod(model[change.name]) or change.shape[0] != model[change.name][0]:
+        there = model[change.name]
+        if prod(change.shape) != prod(there) or change.shape[0] != there[0] or (change.deep and len(there) == 2):  # noqa: PLR2004  a matrix
             raise LoraMisfitError(
                 f"{lora.name} is for another model: its change of {change.name} is {_text(change.shape)}, and there "
-                f"the model has {_text(model[change.name])}"
+                f"the model has {_text(there)}"
             )
     places = _places(model.values())
     for change in changes:
-        if change.name not in model and not _could_be(change.shape, places):
+        if change.name not in model and not _could_be(change, places):
             raise LoraMisfitError(
                 f"{lora.name} is for another model: nothing in this one could take its change of {change.name}, "
                 f"{_text(change.shape)}"
@@ -90,7 +96,11 @@ def _changes(shapes: Mapping[str, Shape]) -> tuple[list[Change], bool]:
             up = _partner(shapes, name, base)
             if up is None or len(down) < 2 or len(up) < 2 or down[0] != up[1]:  # noqa: PLR2004  matrices at least
                 raise LoraMisfitError(f"{name[:80]} has no partner that it can be multiplied with")
-            found.append(Change(_bare(base), (up[0], *down[1:])))
+            middle = _middle(shapes, base)
+            if middle is not None and middle[:2] != (down[0], down[0]):
+                raise LoraMisfitError(f"{name[:80]} has a middle factor that it can't be multiplied with")
+            deep = len(down) > 2 or len(up) > 2 or middle is not None  # noqa: PLR2004  more than a matrix
+            found.append(Change(_bare(base), (up[0], *down[1:]), deep))
         elif _KRONECKER.search(name):
             raise LoraMisfitError("it is a LoKr, whose shapes can't be checked here: convert it to a plain LoRA")
     return found, in_text
@@ -104,6 +114,12 @@ def _partner(shapes: Mapping[str, Shape], name: str, base: str) -> Shape | None:
     return None
 
 
+def _middle(shapes: Mapping[str, Shape], base: str) -> Shape | None:
+    """The third factor that some convolutions' changes have."""
+    names = (f"{base}.lora_mid.weight", f"{base}.hada_t1", f"{base}.hada_t2")
+    return next((shapes[name] for name in names if name in shapes), None)
+
+
 def _bare(name: str) -> str:
     return _plain(_PREFIX.sub("", name).removesuffix(".weight"))
 
@@ -112,19 +128,21 @@ def _plain(name: str) -> str:
     return _SEPARATORS.sub("_", name.lower()).strip("_")
 
 
-def _places(shapes: Iterable[Shape]) -> Mapping[int, int]:
-    """The most rows of any matrix, by what one of its rows takes in."""
-    places: dict[int, int] = {}
+def _places(shapes: Iterable[Shape]) -> Mapping[tuple[int, bool], int]:
+    """The most rows of any tensor, by what one of its rows takes in, and whether it is more than a matrix."""
+    places: dict[tuple[int, bool], int] = {}
     for shape in shapes:
         if len(shape) > 1:
-            width = prod(shape[1:])
-            places[width] = max(places.get(width, 0), shape[0])
+            place = (prod(shape[1:]), len(shape) > 2)  # noqa: PLR2004  more than a matrix
+            places[place] = max(places.get(place, 0), shape[0])
     return places
 
 
-def _could_be(shape: Shape, places: Mapping[int, int]) -> bool:
-    """A part of a larger matrix, as where three projections are kept as one."""
-    return len(shape) > 1 and shape[0] <= places.get(prod(shape[1:]), 0)
+def _could_be(change: Change, places: Mapping[tuple[int, bool], int]) -> bool:
+    """A part of a larger matrix, as where three projections are kept as one; a convolution takes either form."""
+    shape, width = change.shape, prod(change.shape[1:])
+    most = max(places.get((width, True), 0), 0 if change.deep else places.get((width, False), 0))
+    return len(shape) > 1 and shape[0] <= most
 
 
 def _text(shape: Shape) -> str:

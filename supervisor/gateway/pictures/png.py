@@ -163,7 +163,8 @@ def _unfiltered(kind: int, line: bytes, above: bytes) -> bytes:
     if kind == 0:
         return line
     if kind == 1:
-        return bytes(accumulate(list(line), _added))
+        summed: Iterator[int] = accumulate(line, _added)
+        return bytes(summed)
     if kind == 2:  # noqa: PLR2004  the format's own
         return above if not any(line) else bytes((here + over) & 255 for here, over in zip(line, above, strict=True))
     if kind == 3:  # noqa: PLR2004  the format's own

@@ -66,6 +66,28 @@ def test_spellings_lead_to_the_same_tensor(tmp_path: Path, ovis: ModelMetadata, 
             "LoKr",
         ),
         ({"some__weight": (4, 4)}, "holds nothing"),
+        (
+            {
+                "double_blocks__0__img_attn__proj__lora_A__weight": (4, 128, 1, 1),
+                "double_blocks__0__img_attn__proj__lora_B__weight": (128, 4, 1, 1),
+            },
+            "is for another model",
+        ),
+        (
+            {
+                "diffusion_model__x__lora_A__weight": (4, 128, 1, 1),
+                "diffusion_model__x__lora_B__weight": (128, 4, 1, 1),
+            },
+            "nothing",
+        ),
+        (
+            {
+                "double_blocks__0__img_attn__proj__lora_down__weight": (4, 128),
+                "double_blocks__0__img_attn__proj__lora_mid__weight": (5, 7),
+                "double_blocks__0__img_attn__proj__lora_up__weight": (128, 4),
+            },
+            "middle",
+        ),
     ],
 )
 def test_what_can_not_be_checked_or_does_not_fit_is_refused(
