@@ -27,7 +27,8 @@ class HostFiles:
     def text(self, path: str) -> str | None:
         """The file's text without outer white space; None if it is absent, unreadable or no plain file.
 
-        A link that leads out of a recorded root counts as absent: nothing of the real machine is read then.
+        A link that leads out of a recorded root counts as absent: nothing of the real machine is read then. A tree that
+        was recorded with other line ends reads as the kernel wrote it.
         """
         try:
             real = os.path.realpath(self._root + "/" + path)
@@ -38,7 +39,8 @@ class HostFiles:
             with os.fdopen(fd, "rb") as stream:
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
                     return None
-                return stream.read(_LARGEST_FILE).decode("utf-8", "surrogateescape").strip()
+                text = stream.read(_LARGEST_FILE).decode("utf-8", "surrogateescape")
+                return text.replace("\r\n", "\n").strip()
         except (OSError, ValueError):  # ValueError: a NUL in a path that came from a malformed file
             return None
 

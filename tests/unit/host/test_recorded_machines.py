@@ -33,12 +33,14 @@ _CAPTURED_QUOTAS = {name: float(name.split("cpus")[1].split("_")[0]) for name in
 }
 
 
+@pytest.mark.parametrize("ends", ["\n", "\r\n"], ids=["", "crlf"])
 @pytest.mark.parametrize("path", _COMPOSED, ids=lambda path: path.stem)
-def test_a_machine_gives_what_its_limits_leave(path: Path, tmp_path: Path) -> None:
-    """CPUs, threads and memory come out as the least over all limits, whatever runtime laid the tree out."""
+def test_a_machine_gives_what_its_limits_leave(path: Path, ends: str, tmp_path: Path) -> None:
+    """CPUs, threads and memory come out as the least over all limits, whatever laid the tree out or copied it."""
     case = json.loads(path.read_text())
     host, expect = case["host"], case["expect"]
-    root = lay_out(tmp_path, case["files"] | host_files(host["online_cpus"], host["affinity"]))
+    files = {name: text.replace("\n", ends) for name, text in case["files"].items()}
+    root = lay_out(tmp_path, files | host_files(host["online_cpus"], host["affinity"]))
 
     snapshot = take_snapshot(root)
 
