@@ -133,7 +133,11 @@ def _context(draft: PlanDraft, settings: LlamaCppSettings, facts: BuildFacts) ->
         if new and draft.cache_type not in _PLAIN_TYPES and draft.devices != ():
             yield "--flash-attn", "on", "a quantised cache can't do without; left to itself the engine may turn it off"
     cache_ram = DEFAULT_CACHE_RAM if settings.cache_ram is None else settings.cache_ram
-    yield "--cache-ram", str(cache_ram), "MiB of host memory for prompts; 8192 unless said"
+    yield (
+        "--cache-ram",
+        str(cache_ram),
+        "at most so many MiB of host memory for prompts that left their slot; the engine itself would take 8192",
+    )
 
 
 def _compute(draft: PlanDraft, settings: LlamaCppSettings) -> Iterator[Argument]:

@@ -20,6 +20,7 @@ _WIDTH = 80
 _TABLE_WIDTH = 96
 _COLUMNS = ("weights", "kv", "compute", "other", "margin", "total", "budget")
 _TOLD_APART = frozenset({"conceded", "kept", "memory"})
+_OTHER = "other: the program and its tables, and what the prompt cache and context checkpoints may grow to"
 _EXIT_FITS, _EXIT_DOES_NOT_FIT = 0, 1
 
 
@@ -48,7 +49,8 @@ def render_plan(document: Mapping[str, Any], width: int = _WIDTH) -> RenderableT
     parts += [Text(f"Warning: {text}", style="yellow") for text in document["warnings"]]
     parts += [Text(), *_memory(document["memory"], width)]
     rows = document["rationale"]
-    for title, kind in (("Given up so that it fits", "conceded"), ("Not given up", "kept")):
+    given_up = "Given up so that it fits" if document["fits"] else "Given up, and it does not fit even so"
+    for title, kind in ((given_up, "conceded"), ("Not given up", "kept")):
         found = [row for row in rows if row["choice"] == kind]
         if found:
             parts += _section(title, ((row["value"], row["reason"]) for row in found))
@@ -97,6 +99,7 @@ def _memory(memory: Mapping[str, Any], width: int) -> list[RenderableType]:
             lines += [_indented(pool), _indented(", ".join(f"{title} {size}" for title, size in cells.items()), 6)]
     for pool, parts in memory.items():
         lines.append(_indented(f"budget of {pool}: {parts['budget_reason'] or 'not known'}", style="dim"))
+    lines.append(_indented(_OTHER, style="dim"))
     if any(parts["mapped"] for parts in memory.values()):
         mapped = format_size(sum(parts["mapped"] or 0 for parts in memory.values()))
         lines.append(

@@ -8,7 +8,7 @@ from engines.contract import Choice, LaunchPlan, Movable, PlanDraft, Tried
 from supervisor.errors import PlanError
 from supervisor.host.pools import HOST_POOL
 from supervisor.planning.placement import Offer
-from supervisor.planning.scales import Scales, Weighed, in_words
+from supervisor.planning.scales import Scales, Weighed, caps_in_words, in_words
 from supervisor.units import format_size
 
 
@@ -50,7 +50,8 @@ def _layers(offer: Offer, movable: Movable, weighed: Weighed, scales: Scales) ->
         return "all of them: the header does not say how many there are"
     devices = {scales.pool_of(device) for device in draft.devices}
     sizes = [(weighed.needed.get(pool), scales.budget(pool), pool) for pool in sorted(devices)]
-    room = ", ".join(f"{format_size(need)} of {format_size(budget)} in {pool}" for need, budget, pool in sizes)
+    pools_too = (f"{format_size(need)} of {format_size(budget)} in {pool}" for need, budget, pool in sizes)
+    room = ", ".join((*caps_in_words(weighed), *pools_too))
     if draft.n_gpu_layers >= movable.layers:
         return f"all {movable.layers}, the output among them: {room}"
     return f"of {movable.layers}, the output among them; more do not fit: {room}"
@@ -64,7 +65,7 @@ def with_sizes(choices: Iterable[Choice], draft: PlanDraft) -> Iterator[Choice]:
             yield choice
         else:
             yield Choice(
-                choice.choice, value, f"less than the {choice.value} wished ({choice.reason}), so that it fits"
+                choice.choice, value, f"less than the {choice.value} wished ({choice.reason}), to take less memory"
             )
 
 

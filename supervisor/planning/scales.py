@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from engines.contract import Budget, Estimator, MemoryEstimate, PlanDraft, Tried
 from supervisor.host.pools import HOST_POOL, PoolRoom
@@ -20,12 +20,14 @@ class Weighed:
         memory: predicted bytes by pool.
         needed: bytes by pool that must be there, the margin included.
         excess: bytes by pool above its budget, below 0 where there is room left; pools of unknown budget are left out.
+        capped: bytes needed of, and the bound of, each device that takes part and may take less than its pool has.
     """
 
     draft: PlanDraft
     memory: Mapping[str, MemoryEstimate]
     needed: Mapping[str, int]
     excess: Mapping[str, int]
+    capped: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def fits(self) -> bool:
@@ -87,22 +89,26 @@ class Scales:
 
     def attempt(self, step: str, weighed: Weighed) -> Tried:
         """The row of a table of what was tried."""
-        return Tried(step, dict(weighed.needed), {pool: self.budget(pool) for pool in weighed.needed})
+        needed = dict(weighed.needed) | {device: need for device, (need, _) in weighed.capped.items()}
+        budgets: dict[str, int | None] = {pool: self.budget(pool) for pool in weighed.needed}
+        return Tried(step, needed, budgets | {device: cap for device, (_, cap) in weighed.capped.items()})
 
     def _weigh(self, draft: PlanDraft) -> Weighed:
         memory: dict[str, MemoryEstimate] = {}
+        capped: dict[str, tuple[int, int]] = {}
         beyond: dict[str, int] = {}  # what a device takes above its own bound, while its pool may have room
         for place, estimate in self._estimate(draft).items():
             pool = self.pool_of(place)
             if place in self._caps:
-                over = self._needed(place, estimate) - self._caps[place]
+                capped[place] = self._needed(place, estimate), self._caps[place]
+                over = capped[place][0] - capped[place][1]
                 beyond[pool] = max(over, beyond.get(pool, over))
             memory[pool] = added(memory[pool], estimate) if pool in memory else estimate
         needed = {pool: self._needed(pool, estimate) for pool, estimate in memory.items()}
         budgets = {pool: self.budget(pool) for pool in needed}
         excess = {pool: needed[pool] - budget for pool, budget in budgets.items() if budget is not None}
         excess |= {pool: max(over, excess.get(pool, over)) for pool, over in beyond.items()}
-        return Weighed(draft, memory, needed, excess)
+        return Weighed(draft, memory, needed, excess, capped)
 
     def _needed(self, pool: str, estimate: MemoryEstimate) -> int:
         pages = self._allow_paging and pool == HOST_POOL
@@ -127,4 +133,11 @@ def in_words(weighed: Weighed, scales: Scales) -> str:
     """``5.9 GiB of 11.2 GiB in gpu-0000:01:00.0 (arithmetic of the budget), 0.6 GiB of …``, devices first."""
     pools = sorted(weighed.needed, key=lambda pool: pool == HOST_POOL)
     sizes = ((format_size(weighed.needed[pool]), format_size(scales.budget(pool)), pool) for pool in pools)
-    return ", ".join(f"{need} of {budget} in {pool} ({scales.why(pool)})" for need, budget, pool in sizes)
+    words = [f"{need} of {budget} in {pool} ({scales.why(pool)})" for need, budget, pool in sizes]
+    return ", ".join((*caps_in_words(weighed), *words))
+
+
+def caps_in_words(weighed: Weighed) -> Iterator[str]:
+    """``1.9 GiB of 2.0 GiB on Vulkan0``, of devices that may take less than the pool that they share."""
+    for device, (need, cap) in weighed.capped.items():
+        yield f"{format_size(need)} of {format_size(cap)} on {device}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from engines.contract import MemoryEstimate, ModelMetadata, PlanDraft
 from engines.llama_cpp.settings import LlamaCppSettings
 from supervisor.host.pools import PoolRoom
-from supervisor.planning.scales import Scales
+from supervisor.planning.scales import Scales, in_words
 
 GIB = 2**30
 ROOM = PoolRoom("host", 16 * GIB, 16 * GIB, "16.0 GiB", ("Vulkan0",), caps={"Vulkan0": 2 * GIB})
@@ -42,3 +42,12 @@ def test_a_device_is_full_before_its_pool() -> None:
     assert _needs(3).weigh(DRAFT).worst == GIB
     assert _needs(1).weigh(DRAFT).fits
     assert _needs(1).device_room("Vulkan0") == 2 * GIB
+
+
+def test_the_device_s_own_bound_is_told() -> None:
+    """A plan that leaves layers out said "3.4 GiB of 20.2 GiB in host; more do not fit", which nobody could believe."""
+    scales = _needs(3)
+    weighed = scales.weigh(DRAFT)
+    assert in_words(weighed, scales) == "3.0 GiB of 2.0 GiB on Vulkan0, 4.0 GiB of 16.0 GiB in host (16.0 GiB)"
+    tried = scales.attempt("as wished", weighed)
+    assert (tried.needed["Vulkan0"], tried.budget["Vulkan0"]) == (3 * GIB, 2 * GIB)
