@@ -90,9 +90,13 @@ class LlamaCppSlots:
             return None
 
     def uses(self, body: bytes) -> Mapping[int, object]:
-        """``id_task``: of the last one that a slot had; not there before the first. Saving and restoring are none."""
+        """``id_task``: of the last one that a slot had; not there before the first. Saving and restoring are none.
+
+        With a shared KV an idle slot may be cleared without a task.
+        """
         try:
-            return {int(row["id"]): row.get("id_task") for row in orjson.loads(body)}
+            rows = orjson.loads(body)
+            return {int(row["id"]): (row.get("id_task"), row.get("n_prompt_tokens") == 0) for row in rows}
         except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError):
             return {}
 

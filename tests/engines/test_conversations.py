@@ -174,3 +174,23 @@ def test_a_changed_model_file_is_another_model(tmp_path: Path, demo_engine: Demo
             stream.write(bytes([last[0] ^ 1]))
         assert talk.say() in {"cold", "prefix"}
         assert talk.cached < _WORDS
+
+
+@pytest.mark.slow
+def test_a_text_that_is_embedded_loses_no_conversation(
+    tmp_path: Path, demo_engine: DemoEngine, demo_model: Path
+) -> None:
+    """The engine chooses its slot, and clears others where they share their memory: what was written comes back."""
+    model = {"file": str(demo_model), "serves": ["chat", "embeddings"], "launch": {**_LAUNCH, "ctx_size": 1024}}
+    config = daemon_config(demo_engine.as_config(), models={"one": model}, supervision=PATIENT)
+    with _daemon(tmp_path, config) as daemon:
+        talks = [Talk(daemon, "one", text_of(_WORDS, name), name) for name in "ab"]
+        for slot, talk in enumerate(talks):
+            talk.say()
+            daemon.wait_for_event("session_saved", slot=slot)
+        for _ in range(2):
+            assert ask(daemon, "/v1/embeddings", {"model": "one", "input": "a text"}).status == 200
+        for talk in talks:
+            talk.say()
+            assert talk.cached > _WORDS
+        _same_without_restore_of_last(talks[1])

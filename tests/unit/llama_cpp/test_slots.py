@@ -95,7 +95,10 @@ def test_an_adapter_by_request_is_not_kept(odd: dict[str, object]) -> None:
 
 
 def test_uses_of_slots_are_told_by_their_last_task() -> None:
-    """As b10068 and b11434 list them: a fresh slot has none; what can't be read tells nothing."""
-    body = b'[{"id":0,"is_processing":false,"id_task":11},{"id":1,"is_processing":false}]'
-    assert _SLOTS.uses(body) == {0: 11, 1: None}
+    """As b10068 and b11434 list them: a fresh slot has none, and one may be cleared; what is unreadable tells nothing."""
+    body = b'[{"id":0,"is_processing":false,"id_task":11,"n_prompt_tokens":9},{"id":1,"is_processing":false}]'
+    before, cleared = _SLOTS.uses(body), _SLOTS.uses(body.replace(b":9", b":0"))
+    assert before[0] != cleared[0]
+    assert before[1] == cleared[1]
+    assert before[0] != _SLOTS.uses(body.replace(b"11", b"12"))[0]
     assert [_SLOTS.uses(body) for body in (b"", b"{}", b"[7]", b'{"error":{}}')] == [{}, {}, {}, {}]
