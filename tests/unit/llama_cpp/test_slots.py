@@ -95,7 +95,7 @@ def test_an_adapter_by_request_is_not_kept(odd: dict[str, object]) -> None:
 
 
 def test_uses_of_slots_are_told_by_their_last_task() -> None:
-    """As b10068 and b11434 list them: a fresh slot has none, and one may be cleared; what is unreadable tells nothing."""
+    """As b10068 and b11434 list them: a fresh slot has none, one may be cleared; what is unreadable tells nothing."""
     body = b'[{"id":0,"is_processing":false,"id_task":11,"n_prompt_tokens":9},{"id":1,"is_processing":false}]'
     before, cleared = _SLOTS.uses(body), _SLOTS.uses(body.replace(b":9", b":0"))
     assert before[0] != cleared[0]
