@@ -10,6 +10,9 @@ DEV_STAMP := $(VENV)/.installed-dev
 
 BENCH ?=
 
+# How many processes share the tests: as many as there are cores, at most four; 0 is this one.
+WORKERS ?= auto
+
 .DEFAULT_GOAL := help
 .PHONY: help run test test-slow unit lint fmt bench clean
 
@@ -28,7 +31,7 @@ run: $(RUN_STAMP)
 
 test: lint
 	$(BIN)/python -m tests.support.sd_server
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=15
 
 unit: $(DEV_STAMP)
 	$(BIN)/python -m pytest -q tests/unit tests/architecture
