@@ -13,7 +13,7 @@ from engines.mlx.server import layers as caches
 from engines.mlx.server.loading import Loaded
 from engines.mlx.server.options import Options
 from engines.mlx.server.pace import Pace
-from engines.mlx.server.rules import Rules
+from engines.mlx.server.rules import Rules, note
 from engines.mlx.server.scoring import Scoring
 from engines.mlx.server.sequence import Sequence
 
@@ -162,25 +162,32 @@ class BatchLane:
         sequence.read(len(sequence.work.prompt) - rest + done)
 
     def _written(self, response: Any) -> None:
+        """Pass a token on; a fault in its own rules, text or scores ends its answer alone."""
         sequence = self._running.get(response.uid)
         if sequence is None:
             return
+        if sequence.failure is None:
+            try:
+                self._pass_on(sequence, response)
+            except Exception as error:  # noqa: BLE001  see above
+                note(sequence, error, "spelling its tokens")
         if sequence.failure is not None:
             self.drop(sequence.work.id, keep=False)
             sequence.fail(sequence.failure)
-            return
+
+    def _pass_on(self, sequence: Sequence, response: Any) -> None:
         top = sequence.work.wishes.top_logprobs
         stopped = False
         if response.finish_reason != "stop":
             scored = None if top is None else self._scoring.of(response.logprobs, response.token, top)
             stopped = sequence.add(response.token, scored)
         if response.finish_reason is not None:
+            sequence.end(response.finish_reason)
             self._forget(response.uid)
             self._keep(list(response.all_tokens), list(response.prompt_cache))
-            sequence.end(response.finish_reason)
         elif stopped:
-            self.drop(sequence.work.id)
             sequence.end("stop")
+            self.drop(sequence.work.id)
 
     def _forget(self, uid: int) -> None:
         sequence = self._running.pop(uid)

@@ -45,7 +45,7 @@ def _guarded(sequence: Sequence, processor: Processor) -> Processor:
         try:
             return processor(tokens, logits)
         except Exception as error:  # noqa: BLE001  see the module
-            _note(sequence, error)
+            note(sequence, error)
             return logits
 
     return guarded
@@ -56,14 +56,16 @@ def _guarded_sampler(sequence: Sequence, sampler: Callable[[Any], Any]) -> Sampl
         try:
             return sampler(logprobs)
         except Exception as error:  # noqa: BLE001  see the module
-            _note(sequence, error)
+            note(sequence, error)
             return greedy(logprobs)
 
     return guarded
 
 
-def _note(sequence: Sequence, error: Exception) -> None:
+def note(sequence: Sequence, error: Exception, what: str = "choosing its tokens") -> RequestError:
+    """Remember that a fault in ``what`` ends this answer, and no other."""
     if sequence.failure is None:
         _log.warning("request %d failed alone: %r", sequence.work.id, error)
-        message = error.args[0] if isinstance(error, RequestError) else f"choosing its tokens failed: {error}"
+        message = error.args[0] if isinstance(error, RequestError) else f"{what} failed: {error}"
         sequence.failure = RequestError(str(message), status=_FAILED, kind="server_error")
+    return sequence.failure

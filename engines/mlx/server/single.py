@@ -5,6 +5,7 @@ Each of them gets a piece of its prompt or a few tokens at each step, so that no
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Generator
 from contextlib import closing
@@ -19,11 +20,12 @@ from engines.mlx.server.batch import Keep
 from engines.mlx.server.loading import Loaded
 from engines.mlx.server.options import Options
 from engines.mlx.server.pace import Pace
-from engines.mlx.server.rules import Rules
+from engines.mlx.server.rules import Rules, note
 from engines.mlx.server.scoring import Scoring
 from engines.mlx.server.sequence import Sequence
 from engines.mlx.server.speculation import Drafter
 
+_log = logging.getLogger(__name__)
 _FOLLOWED_AT_ONCE = 1
 
 
@@ -101,11 +103,16 @@ class SingleLane:
         answers = others + len(self._running) - self.reading
         pieces = 0
         for one in list(self._running.values()):
-            if one.tokens is not None:
-                self._write(one)
-            elif pieces < _FOLLOWED_AT_ONCE:
-                pieces += 1
-                self._read(one, answers)
+            try:
+                if one.tokens is not None:
+                    self._write(one)
+                elif pieces < _FOLLOWED_AT_ONCE:
+                    pieces += 1
+                    self._read(one, answers)
+            except Exception as error:
+                if not one.draft_layers:
+                    raise
+                self._without_drafts(one, error)
 
     def close(self) -> None:
         """Let all go."""
@@ -174,10 +181,23 @@ class SingleLane:
             token, scores, drafted = next(one.tokens)
             sequence.drafted += bool(drafted)
             one.said.append(token)
-            if self._over(sequence, int(token), scores):
+            try:
+                over = self._over(sequence, int(token), scores)
+            except Exception as error:  # noqa: BLE001  a fault in its own text or scores ends it alone
+                note(sequence, error, "spelling its tokens")
+                continue
+            if over:
                 return
             if not drafted:
                 return
+
+    def _without_drafts(self, one: _One, error: Exception) -> None:
+        """Guessing ahead failed: this answer ends, nothing of it is kept, and nothing is guessed from now on."""
+        if self._drafter is not None:
+            _log.warning("[spec] off (%s: %s)", type(error).__name__, error)
+        self._drafter = None
+        self._running.pop(one.sequence.work.id, None)
+        one.sequence.fail(note(one.sequence, error, "guessing ahead"))
 
     def _over(self, sequence: Sequence, token: int, scores: Any) -> bool:
         """Take a token; True: the answer has ended with it."""
@@ -190,8 +210,8 @@ class SingleLane:
             reason = "stop" if stopped else "length" if sequence.said >= work.most else None
         if reason is None:
             return False
-        self.drop(work.id)
         sequence.end(reason)
+        self.drop(work.id)
         return True
 
     def _finish(self, one: _One) -> None:
