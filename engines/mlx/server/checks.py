@@ -38,7 +38,7 @@ def read_chat_request(body: object, limits: ModelLimits) -> Asked:
     Raises:
         RequestError: anything in it is wrong.
     """
-    members = _members(body, limits)
+    members = members_of(body, limits)
     if not limits.has_template:
         raise RequestError("this model has no chat template: ask /v1/completions with a whole prompt.")
     fields = Fields(members)
@@ -56,7 +56,7 @@ def read_completion_request(body: object, limits: ModelLimits) -> Asked:
     Raises:
         RequestError: anything in it is wrong.
     """
-    members = _members(body, limits)
+    members = members_of(body, limits)
     fields = Fields(members)
     if fields.flag("echo"):
         raise fields.wrong("echo", "is not supported: leave it out")
@@ -101,7 +101,7 @@ def _is_token(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _members(body: object, limits: ModelLimits) -> Mapping[str, Any]:
+def members_of(body: object, limits: ModelLimits) -> Mapping[str, Any]:
     """The body as an object, asked of this model.
 
     Raises:

@@ -33,11 +33,17 @@ class RequestError(Exception):
         return {"error": {"code": self.status, "message": str(self), "type": self.kind, **self.facts}}
 
 
-def too_long(prompt_tokens: int, context: int, wanted: int | None = None) -> RequestError:
-    """A prompt that leaves no room in the context, under the type that other engines use for it."""
-    asked = "" if wanted is None else f", and max_tokens asks for {wanted} more"
+def too_long(prompt_tokens: int, context: int, *, counted: bool = True) -> RequestError:
+    """A prompt that leaves no room in the context, under the type that other engines use for it.
+
+    Args:
+        prompt_tokens: that it has; not ``counted``: the beginning alone has so many.
+        context: tokens that there are.
+        counted: it was counted to its end.
+    """
+    least = "" if counted else "at least "
     return RequestError(
-        f"the prompt has {prompt_tokens} tokens{asked}; a request may use {context} in all. Shorten it, or raise "
+        f"the prompt has {least}{prompt_tokens} tokens; a request may use {context} in all. Shorten it, or raise "
         "launch.ctx_size of the model.",
         kind="exceed_context_size_error",
         n_prompt_tokens=prompt_tokens,

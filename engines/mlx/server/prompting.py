@@ -8,10 +8,14 @@ from typing import Any
 from engines.mlx.server.asked import Chat, Prompt
 from engines.mlx.server.grammar import Grammars
 from engines.mlx.server.loading import Loaded
-from engines.mlx.server.problems import RequestError
+from engines.mlx.server.problems import RequestError, too_long
 from engines.mlx.server.reasoning import Marks, opens_thoughts
 
 _LONGEST_WORDS = 300
+# Characters for each token of the context, of which a text that long is judged: tokens have about four.
+_HEAD = 16
+# What cutting a text in the middle of a word may add to its tokens.
+_CUT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ class Prompter:
             RequestError: the template refuses it, or a schema is none.
         """
         text = self.render(chat)
-        tokens = self._whole(self._loaded.spelling.encode(text, whole=False))
+        tokens = self._encoded(text, whole=False)
         return ChatPrompt(tokens, opens_thoughts(text, self.marks), self.grammars.wanted(chat))
 
     def prompt(self, prompt: Prompt) -> tuple[int, ...]:
@@ -82,7 +86,7 @@ class Prompter:
         """
         if isinstance(prompt, tuple):
             return prompt
-        return self._whole(self._loaded.spelling.encode(prompt, whole=True))
+        return self._encoded(prompt, whole=True)
 
     def tokens(self, text: str, *, marks: bool) -> list[int]:
         """Tokens of any text; ``marks``: with those that begin a prompt."""
@@ -91,6 +95,20 @@ class Prompter:
     def text(self, tokens: list[int]) -> str:
         """The text of tokens."""
         return self._loaded.spelling.decode(tokens)
+
+    def _encoded(self, text: str, *, whole: bool) -> tuple[int, ...]:
+        """A prompt's tokens. Of a text that is far too long the beginning is counted: all of it would take seconds.
+
+        Raises:
+            RequestError: there are none, or far too many.
+        """
+        spelling, context = self._loaded.spelling, self._loaded.facts.context
+        head = context * _HEAD
+        if len(text) > 2 * head:
+            least = len(spelling.encode(text[:head], whole=whole))
+            if least > context + _CUT:
+                raise too_long(least, context, counted=False)
+        return self._whole(spelling.encode(text, whole=whole))
 
     def _whole(self, tokens: list[int]) -> tuple[int, ...]:
         if not tokens:

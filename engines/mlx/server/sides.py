@@ -9,7 +9,7 @@ import orjson
 from aiohttp import web
 
 from engines.mlx.server.chat_checks import read_chat
-from engines.mlx.server.checks import read_prompts
+from engines.mlx.server.checks import members_of, read_prompts
 from engines.mlx.server.fields import Fields
 from engines.mlx.server.memory import memory_document
 from engines.mlx.server.metrics import metrics_text
@@ -97,7 +97,9 @@ class Sides:
                 status=501,
                 kind="not_supported_error",
             )
-        fields = Fields(_object(await read_json(service, request)))
+        fields = Fields(members_of(await read_json(service, request), limits))
+        if fields.integer("dimensions", 1, facts.embeds) not in {None, facts.embeds}:
+            raise fields.wrong("dimensions", f"must be left out, or {facts.embeds}, which is what the model gives")
         form = fields.raw("encoding_format")
         if form not in {None, "float", "base64"}:
             raise fields.wrong("encoding_format", "must be float or base64")

@@ -53,7 +53,7 @@ def _program(folder: Path, *faults: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("args", [("--parallel", "16"), ("--kv-bits", "8")])
+@pytest.mark.parametrize("args", [("--parallel", "16"), pytest.param(("--kv-bits", "8"), marks=pytest.mark.slow)])
 def test_a_fault_ends_its_request_alone(args: tuple[str, ...], mlx_models: Path, tmp_path: Path) -> None:
     """Prevents: one request's exception ended the thread, and with it every other answer.
 

@@ -57,7 +57,31 @@ KILLERS: list[tuple[str, Any]] = [
     ("/detokenize", {"tokens": [10**6]}),
     ("/v1/embeddings", {"input": []}),
     ("/v1/embeddings", {"input": "word " * 5000}),
+    ("/v1/embeddings", {"input": "a", "model": "/etc/passwd"}),
+    ("/v1/embeddings", {"input": "a", "dimensions": 5}),
+    ("/v1/embeddings", {"input": ["a", None]}),
     ("/v1/responses", {"input": "hi"}),
+    (TEXT, {"prompt": ["a", 5]}),
+    (TEXT, {"prompt": [[1], []]}),
+    (TEXT, {"prompt": ["x"] * 1000}),
+    (TEXT, {"prompt": "a", "stop": [None]}),
+    (TEXT, {"prompt": "a", "stop": ["x" * 100_000]}),
+    (TEXT, {"prompt": "a", "top_k": 2**70, "temperature": 1}),
+    (TEXT, {"prompt": "a", "logit_bias": {str(token): -100 for token in range(507)}, "max_tokens": 2}),
+    (TEXT, {"prompt": "a", "repetition_penalty": 1e-40}),
+    (TEXT, {"prompt": "a", "n": 100_000}),
+    (TEXT, {"prompt": "a", "seed": 2**64}),
+    (TEXT, {"prompt": "a", "model": "/etc/passwd"}),
+    (TEXT, {"prompt": "a", "adapters": "/etc"}),
+    (TEXT, b'{"prompt": "a", "temperature": NaN}'),
+    (TEXT, b'{"a":' * 2000),
+    (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}),
+    (CHAT, {"messages": [{"role": "assistant", "tool_calls": [5]}]}),
+    (CHAT, {"messages": USER * 3000}),
+    (CHAT, {"messages": USER, "tools": [{"type": "function", "function": {"name": "f", "parameters": 5}}]}),
+    (CHAT, {"messages": USER, "response_format": {"type": "json_schema", "json_schema": {"schema": {"enum": []}}}}),
+    (CHAT, {"messages": USER, "response_format": {"type": "json_schema", "json_schema": {"schema": {"$ref": "x:"}}}}),
+    (CHAT, {"messages": USER, "chat_template_kwargs": {"chat_template": "{{ 1/0 }}"}}),
     ("/admin/cache", {"action": "explode"}),
 ]
 
@@ -70,6 +94,16 @@ def test_bad_requests_leave_it_alive_and_right(mlx: MlxServer) -> None:
         if answer.status != 200:
             assert answer.json["error"]["message"]
         assert mlx.complete("One two", max_tokens=2).text == " three four", (path, body)
+
+
+def test_a_text_that_is_far_too_long_is_refused_at_once(mlx: MlxServer) -> None:
+    """Prevents: 10 MB of text were counted to the end, for 15 s in which no other prompt could be made."""
+    for path, body in ((TEXT, {"prompt": "word " * 2_000_000}), (CHAT, {"messages": said("word " * 2_000_000)})):
+        began = time.monotonic()
+        error = mlx.ask(path, body).json["error"]
+        assert error["type"] == "exceed_context_size_error"
+        assert "at least" in error["message"]
+        assert time.monotonic() - began < 8
 
 
 def test_generated_requests(mlx: MlxServer) -> None:
