@@ -45,10 +45,11 @@ _MOST_DELAY = 0.050
 _CTX = 8192
 # Seconds between the end of the long answer and the short question: others do not come right behind it each time.
 _GAPS = (0.0, 0.5, 1.0)
-# Words by which the long one goes on: more than a quarter of a second to compute, below which nothing is saved.
-_FURTHER = 150
+# Share of its length by which the long one goes on, and words at least: enough to compute that a save is worth it.
+_FURTHER = 1 / 12
+_FURTHER_WORDS = 150
 # Tokens by which a conversation grows in a round, and its files with it.
-_NEAR = 300
+_NEAR = 700
 _NO_RESERVE = {"memory": "0B"}
 # About as many tokens as words, in SmolLM2's vocabulary.
 _WORDS = (
@@ -163,10 +164,11 @@ def _round(daemon: Daemon, size: int, seed: str, times: _Times, pairs: int) -> N
     seconds, said = _asked(daemon, further, "one", "restored")
     times.with_load.append(seconds)
     times.load.append(said.load)
+    words = max(_FURTHER_WORDS, round(size * _FURTHER))
     for number in range(pairs):
         for gap in _GAPS:
             longer = [*further, {"role": "assistant", "content": said.text}]
-            longer += [{"role": "user", "content": _text(_FURTHER, f"{seed} {number} {gap}")}]
+            longer += [{"role": "user", "content": _text(words, f"{seed} {number} {gap}")}]
             _asked(daemon, longer, "one")
             times.short_after_save.setdefault(gap, []).append(_taken_over(daemon, gap, f"{seed} {number} {gap} f"))
             _asked(daemon, longer, "one", "restored")
