@@ -29,6 +29,7 @@ from engines.formats import diffusion
 from engines.pictures import PictureEngine
 from engines.sd_cpp import command, devices, extra_args, health, memory
 from engines.sd_cpp.drawing import SdCppPictures
+from engines.sd_cpp.placement import place
 from engines.sd_cpp.settings import SdCppSettings
 
 # One picture at a time: the server locks its one context.
@@ -97,11 +98,12 @@ class SdCppAdapter(AdapterDefaults):
 
     def estimate_memory(self, draft: PlanDraft) -> Mapping[str, MemoryEstimate]:
         """See ``memory.estimate_memory``."""
-        return memory.estimate_memory(draft)
+        placed = place(draft.metadata, command.settings_of(draft))
+        return memory.estimate_memory(draft.metadata, placed.host_weights)
 
     def estimator(self, _metadata: ModelMetadata) -> Estimator:
         """See ``memory.estimate_memory``."""
-        return memory.estimate_memory
+        return self.estimate_memory
 
     def command(self, draft: PlanDraft, facts: BuildFacts) -> Command:
         """See ``command.build_command``."""

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from engines.contract import BuildFacts, Choice, Command, Endpoint, PlanDraft
 from engines.formats.diffusion import MODEL
 from engines.sd_cpp.extra_args import check_extra_args, own_flags
+from engines.sd_cpp.placement import Placed, part_bytes, place
 from engines.sd_cpp.settings import SdCppSettings
 
 # Roles of files, and what each is; a role's flag is written from it.
@@ -29,14 +30,10 @@ _FLAGS: Mapping[str, str] = MappingProxyType(
     {role: f"--{'diffusion-model' if role == 'diffusion_model' else role}" for role in PARTS}
 )
 # Flags that change where memory goes are no use to a build that does not know them, and no harm to leave out.
-_SWITCHES: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "flash_attention": ("--diffusion-fa", "from launch.flash_attention"),
-        "offload_to_cpu": ("--offload-to-cpu", "from launch.offload_to_cpu"),
-        "clip_on_cpu": ("--clip-on-cpu", "from launch.clip_on_cpu"),
-        "vae_on_cpu": ("--vae-on-cpu", "from launch.vae_on_cpu"),
-    }
+_SWITCHES: Mapping[str, str] = MappingProxyType(
+    {"offload_to_cpu": "--offload-to-cpu", "clip_on_cpu": "--clip-on-cpu", "vae_on_cpu": "--vae-on-cpu"}
 )
+_MIB = 2**20
 
 Argument = tuple[str, str | None, str]
 
@@ -52,8 +49,9 @@ def build_command(draft: PlanDraft, facts: BuildFacts) -> Command:
     check_extra_args(extra)
     taken = own_flags(extra)
     argv: list[str] = []
-    choices: list[Choice] = []
-    for flag, value, reason in _arguments(draft, settings):
+    placed = place(draft.metadata, settings)
+    choices: list[Choice] = [_weights(draft, placed)]
+    for flag, value, reason in _arguments(draft, settings, placed):
         if flag in taken:
             choices.append(Choice(flag, value, "left to extra_args"))
         elif facts.flags is not None and flag not in facts.flags:
@@ -77,7 +75,22 @@ def settings_of(draft: PlanDraft) -> SdCppSettings:
     return draft.settings
 
 
-def _arguments(draft: PlanDraft, settings: SdCppSettings) -> Iterator[Argument]:
+def _weights(draft: PlanDraft, placed: Placed) -> Choice:
+    parts = part_bytes(draft.metadata)
+    sizes = {"text": parts.text, "network": parts.network, "autoencoder": parts.autoencoder}
+    words = ", ".join(f"{name} {size / _MIB:.1f} MiB" for name, size in sizes.items() if size)
+    if placed.device_bytes is None:
+        why = "all counted as host memory, since sd-server lists no devices and launch.device_memory is not set"
+    else:
+        even_so = "" if placed.fits else ", which is more than launch.device_memory even so"
+        why = (
+            f"{placed.host_weights / _MIB:.1f} MiB of them in host memory, and at most "
+            f"{placed.device_bytes / _MIB:.1f} MiB on the device with a picture of the usual size{even_so}"
+        )
+    return Choice("weights", sizes, f"{words or 'of unknown parts'}: {why}")
+
+
+def _arguments(draft: PlanDraft, settings: SdCppSettings, placed: Placed) -> Iterator[Argument]:
     for role, file in zip(draft.metadata.roles or (MODEL,), draft.files, strict=False):
         yield _FLAGS[role], str(file), ""
     if settings.lora_dir is not None:
@@ -86,6 +99,8 @@ def _arguments(draft: PlanDraft, settings: SdCppSettings) -> Iterator[Argument]:
     yield "--seed", "-1", "else every picture without a seed of its own is the same"
     if draft.threads is not None:
         yield "--threads", str(draft.threads), ""
-    for name, (flag, reason) in _SWITCHES.items():
-        if getattr(settings, name):
-            yield flag, None, reason
+    if settings.flash_attention:
+        yield "--diffusion-fa", None, "from launch.flash_attention"
+    for name, flag in _SWITCHES.items():
+        if name in placed.on:
+            yield flag, None, placed.on[name]

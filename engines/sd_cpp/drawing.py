@@ -10,6 +10,7 @@ from engines.contract import LaunchSettings, ModelMetadata
 from engines.formats.diffusion import MODEL, picture_kind
 from engines.pictures import EditMode, JobReport, PictureAbilities, PictureSign, PictureWish, WeightsKind
 from engines.sd_cpp import jobs, loras, memory, progress
+from engines.sd_cpp.placement import place
 from engines.sd_cpp.settings import SdCppSettings
 
 
@@ -81,7 +82,9 @@ class SdCppPictures:
 
     def working_set(self, metadata: ModelMetadata, settings: LaunchSettings, wish: PictureWish) -> Mapping[str, int]:
         """See ``memory.working_set``."""
-        return memory.working_set(metadata, _own(settings), wish)
+        own = _own(settings)
+        on_cpu = None if own.device_memory is None else frozenset(place(metadata, own).on)
+        return memory.working_set(metadata, own, wish, on_cpu)
 
 
 def _own(settings: LaunchSettings) -> SdCppSettings:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engines.contract import MemoryEstimate, ModelMetadata, PlanDraft
+from engines.contract import MemoryEstimate, ModelMetadata
 from engines.formats.diffusion import picture_kind
 from engines.formats.picture_kinds import PictureKind
 from engines.pictures import EditMode, PictureWish
@@ -56,13 +56,9 @@ class PictureStages:
         return max(self.text, self.network, self.autoencoder)
 
 
-def estimate_memory(draft: PlanDraft) -> Mapping[str, MemoryEstimate]:
-    """What the engine holds when it is idle; where a build has a device, what lies on it is not known here."""
-    return {
-        HOST: MemoryEstimate(
-            weights=draft.metadata.tensor_bytes, kv=0, compute=0, other=PROGRAM_BYTES, upper=_spare(draft.metadata)
-        )
-    }
+def estimate_memory(metadata: ModelMetadata, host_weights: int) -> Mapping[str, MemoryEstimate]:
+    """What the engine holds of host memory when it is idle, where so many bytes of weights lie there."""
+    return {HOST: MemoryEstimate(weights=host_weights, kv=0, compute=0, other=PROGRAM_BYTES, upper=_spare(metadata))}
 
 
 def _spare(metadata: ModelMetadata) -> int:
@@ -111,8 +107,19 @@ def _autoencoder(metadata: ModelMetadata, kind: PictureKind, wish: PictureWish) 
     return pixels * per_pixel
 
 
-def working_set(metadata: ModelMetadata, settings: SdCppSettings, wish: PictureWish) -> Mapping[str, int]:
-    """Bytes by place that the picture takes on top of the idle engine: its largest stage, and the pictures done."""
+def working_set(
+    metadata: ModelMetadata, settings: SdCppSettings, wish: PictureWish, on_cpu: frozenset[str] | None = None
+) -> Mapping[str, int]:
+    """Bytes by place that the picture takes on top of the idle engine: its largest stage, and the pictures done.
+
+    ``on_cpu``: settings of the parts that the CPU computes, while a device does the rest; None: the CPU does all.
+    """
     done = wish.count * wish.width * wish.height * 3 * 4
     sources = sum(len(source) for source in wish.sources) + len(wish.sources) * wish.width * wish.height * 3 * 4
-    return {HOST: stages(metadata, settings, wish).most + _HEAP_BYTES + done + sources}
+    taken = stages(metadata, settings, wish)
+    if on_cpu is None:
+        most = taken.most
+    else:
+        by_part = {"clip_on_cpu": taken.text, "vae_on_cpu": taken.autoencoder}
+        most = max((size for name, size in by_part.items() if name in on_cpu), default=0)
+    return {HOST: most + _HEAP_BYTES + done + sources}

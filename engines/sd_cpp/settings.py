@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from engines.contract import LaunchSettings, SettingsError
 from engines.pictures import EditMode
 from engines.sd_cpp.extra_args import check_extra_args
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|GiB)", re.IGNORECASE)
+_SIZE_FORM = {
+    "anyOf": [{"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*[MmGg][Ii][Bb]\s*$"}, {"type": "null"}],
+    "form": "size",
+    "unit": "bytes",
+}
+
+
+def _bytes(value: object) -> object:
+    """``8GiB`` to bytes."""
+    if value is None or value == "auto" or (isinstance(value, int) and not isinstance(value, bool)):
+        return _auto(value)
+    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"{value!r} is not a size: write a number and a unit, such as 512MiB or 8GiB")
+    return int(float(match[1]) * (2**30 if match[2].lower() == "gib" else 2**20))
 
 
 def _auto(value: object) -> object:
@@ -67,9 +85,20 @@ class SdCppSettings(LaunchSettings):
     vae_tiling: Annotated[bool | None, Auto] = _setting(
         "decode pictures in tiles: less memory, more time; auto: where they would not fit otherwise"
     )
-    offload_to_cpu: bool | None = _setting("weights stay in host memory, and go to the device when they are needed")
-    clip_on_cpu: bool | None = _setting("text encoders are computed by the CPU, in host memory")
-    vae_on_cpu: bool | None = _setting("the autoencoder is computed by the CPU, in host memory")
+    device_memory: Annotated[int | None, BeforeValidator(_bytes), WithJsonSchema(_SIZE_FORM)] = _setting(
+        "memory of the build's device that is this engine's; not set: not known, and all is counted as host memory",
+        ge=2**20,
+        le=2**50,
+    )
+    offload_to_cpu: Annotated[bool | None, Auto] = _setting(
+        "weights stay in host memory, and go to the device when needed; auto: where device_memory holds no more"
+    )
+    clip_on_cpu: Annotated[bool | None, Auto] = _setting(
+        "text encoders are computed by the CPU, in host memory; auto: where device_memory holds no more"
+    )
+    vae_on_cpu: Annotated[bool | None, Auto] = _setting(
+        "the autoencoder is computed by the CPU, in host memory; auto: where device_memory holds no more"
+    )
     extra_args: Annotated[tuple[str, ...] | None, AfterValidator(_extra_args)] = _setting(
         "more arguments for sd-server, each a string of its own"
     )
