@@ -70,6 +70,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="turns of each number of threads (default 5, quick 1)")
     parser.add_argument("--quotas", type=float, nargs="+", default=_QUOTAS, help="in CPUs (default 0.5 1 1.5 2)")
     parser.add_argument("--most", type=int, help="largest number of threads (default twice the CPUs)")
+    parser.add_argument("--counts", type=int, nargs="+", help="these numbers of threads, the planned one among them")
     run("quota", parser, measure)
 
 
@@ -77,7 +78,7 @@ def measure(chosen: argparse.Namespace) -> list[Table]:
     """One table."""
     say = Progress()
     cpus = len(os.sched_getaffinity(0))
-    counts = range(1, (chosen.most or 2 * cpus) + 1)
+    counts = chosen.counts or range(1, (chosen.most or 2 * cpus) + 1)
     rounds = chosen.rounds or (1 if chosen.quick else 5)
     tokens = _QUICK_TOKENS if chosen.quick else _MOST_TOKENS
     build, model = real_build(chosen.engine), real_model(chosen.model)

@@ -29,6 +29,7 @@ _LONGEST_HEADER = 2**28  # real ones are under 2**24; also bounds what is read o
 _STRING = 8
 _ARRAY = 9
 _BOOL = 7
+_BEYOND = (struct.error, IndexError, OverflowError)  # of reading behind a window, or at a place beyond all files
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _ARRAY_HEAD = struct.Struct("<IQ")
@@ -167,10 +168,15 @@ class HeaderCursor:
         length_at = _U64.unpack_from
         while count:
             self._move_window(8)
-            window, place, last = self._window, self._place, len(self._window) - 8
-            while count and place <= last:
-                place += 8 + length_at(window, place)[0]
-                count -= 1
+            window, place, passed = self._window, self._place, 0
+            # No look at the window's end before each string: that would take as long as the rest of the loop.
+            try:
+                for passed in range(count):  # noqa: B007  how many were passed when one lay beyond the window
+                    place += 8 + length_at(window, place)[0]
+                passed = count
+            except _BEYOND:
+                pass
+            count -= passed
             self._place = place
             self.expect(0)
 
