@@ -33,6 +33,8 @@ _POOLED = frozenset({Capability.EMBEDDINGS, Capability.RERANK})
 # A projector or a second model that extra arguments name: the plan does not read its file.
 _UNCOUNTED = frozenset({"--mmproj", "-mm", "--model-draft", "-md", "--spec-draft-model"})
 
+_FLOAT_BYTES = 4
+_MANY_LOGITS = 256 * 2**20
 # Builds that have it take a kind of guessing too; before, naming a draft model was enough.
 _NEWER_DRAFTS = "--spec-draft-n-max"
 
@@ -175,12 +177,20 @@ def _batch(draft: PlanDraft, settings: LlamaCppSettings) -> tuple[int, str]:
         return settings.batch_size, "from launch.batch_size"
     if Capability.CHAT not in draft.capabilities:
         size = min(EMBEDDING_ONLY_BATCH, draft.ctx_size or EMBEDDING_ONLY_BATCH)
-        return size, "an input to embed must fit one batch"
+        return size, "an input to embed must fit one batch" + _logits(draft, size)
     if draft.n_gpu_layers:
         return DEVICE_BATCH, "layers are on a device: a batch takes well under a second"
     if Capability.EMBEDDINGS in draft.capabilities:
         return EMBEDDING_BATCH, "on the CPU about a second or two; an input to embed must fit one batch"
     return CPU_BATCH, "on the CPU a batch takes about a second, and can't be cut when its client leaves"
+
+
+def _logits(draft: PlanDraft, batch: int) -> str:
+    """What is said of a batch where it makes the engine keep much that nobody reads."""
+    size = _FLOAT_BYTES * (draft.metadata.vocabulary_size or 0) * batch
+    if size < _MANY_LOGITS:
+        return ""
+    return f"; for its tokens the engine keeps {size / 2**20:.0f} MiB of logits: a smaller launch.batch_size takes less"
 
 
 def _serving(draft: PlanDraft) -> Iterator[Argument]:

@@ -95,6 +95,15 @@ def test_chat_and_embeddings_are_served_by_one_model() -> None:
     assert value_of(argv, "--batch-size") == value_of(argv, "--ubatch-size") == "512"
 
 
+def test_what_a_batch_of_a_large_vocabulary_costs_is_said() -> None:
+    """An owner would wonder where 2 GiB of a model of 500 MiB come from."""
+    for vocabulary, told in ((250_000, True), (30_000, False)):
+        metadata = replace(METADATA, vocabulary_size=vocabulary, pooling="cls")
+        draft = replace(DRAFT, metadata=metadata, capabilities=frozenset({Capability.EMBEDDINGS}))
+        reasons = {choice.choice: choice.reason for choice in build_command(draft, UNKNOWN).choices}
+        assert ("1953 MiB of logits" in reasons["batch-size"]) is told
+
+
 def test_what_embeds_shares_one_kv_of_the_whole_size() -> None:
     """Prevents wrong vectors for texts of unlike lengths that are embedded together; each request keeps its context."""
     draft = replace(DRAFT, capabilities=frozenset({Capability.EMBEDDINGS}))
