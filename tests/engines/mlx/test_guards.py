@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.mlx_server import RUN, MlxServer, running_mlx_server
+from tests.support.mlx_server import RUN, MlxServer, UnixConnection, running_mlx_server
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 
@@ -84,6 +85,51 @@ def _ask(server: MlxServer, more: dict[str, Any]) -> Any:
     return server.complete("One two", max_tokens=40, ignore_eos=True, cache_prompt=False, **more)
 
 
+WEAK = """
+from engines.mlx.server import grammar
+whole = grammar.calls_grammar
+def weak(family, tools, *rest, **named):
+    none = {"type": "object", "properties": {}, "additionalProperties": False}
+    return whole(family, [{**tool, "parameters": none} for tool in tools], *rest, **named)
+grammar.calls_grammar = weak
+"""
+
+
+@pytest.mark.slow
+def test_a_session_whose_grammar_did_not_hold_goes_on_sequentially(mlx_models: Path, tmp_path: Path) -> None:
+    """A call without what its grammar was to require: from then on its session is computed alone, others are not."""
+    parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    tool = {"type": "function", "function": {"name": "weather", "parameters": parameters}}
+    body = {"messages": [{"role": "user", "content": "Hello"}], "tools": [tool], "tool_choice": "required"}
+    body |= {
+        "temperature": 0,
+        "max_tokens": 120,
+        "parallel_tool_calls": False,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+    program = _program(tmp_path, "single.SingleLane, 'start', lambda *_, **__: print('[alone]', file=sys.stderr)")
+    text = program.read_text().replace("from engines.mlx.server.main", WEAK + "from engines.mlx.server.main")
+    program.write_text(text)
+    with running_mlx_server(mlx_models / "qwen3", program=program) as server:
+        for session in ("a", "a", "b", "a"):
+            call = _session(server, session, body)["choices"][0]["message"]["tool_calls"][0]["function"]
+            assert (call["name"], call["arguments"]) == ("weather", "{}")
+    marks = ("a call lacks city", "[alone]")
+    told = [mark for line in server.lines for mark in marks if mark in line]
+    assert told == ["a call lacks city", "[alone]", "a call lacks city", "[alone]"], "of a, a again, b, and a again"
+
+
+def _session(server: MlxServer, session: str, body: Any) -> Any:
+    """A chat of a session."""
+    connection = UnixConnection(server.socket, 60)
+    try:
+        connection.request("POST", "/v1/chat/completions", json.dumps(body).encode(), {"x-session-id": session})
+        return json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
+
+
+@pytest.mark.slow
 def test_a_draft_model_that_fails_is_not_used_any_more(mlx_models: Path, tmp_path: Path) -> None:
     """One answer ends with the reason; from then on nothing is guessed, and the log says why, once."""
     program = _program(tmp_path, "single, 'speculative_generate_step', lambda *_, **__: True")
