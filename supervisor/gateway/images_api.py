@@ -10,6 +10,7 @@ from typing import Any
 import anyio.to_thread
 import orjson
 from aiohttp import BodyPartReader, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from supervisor.errors import CallerError
 from supervisor.gateway.client_stream import ClientStream
@@ -34,6 +35,8 @@ _REFUSED = {
     "stream": "pictures are not streamed: POST /v1/images/jobs, whose events tell how far it is",
     "partial_images": "there are no partial pictures: POST /v1/images/jobs, whose events tell how far it is",
 }
+# What aiohttp raises for forms that are badly written: an encoding that there isn't, headers that never end …
+_UNREADABLE = (ValueError, LookupError, AssertionError, RuntimeError, web.HTTPException, HttpProcessingError)
 _NO_PICTURE = "must be a picture in base64, or a data: URL"
 _OPAQUE = frozenset({None, "auto", "opaque"})
 
@@ -193,7 +196,7 @@ class ImagesApi:
         try:
             async for name, value in _parts(request, self._body_limit):
                 _take_part(form, name, value)
-        except (ValueError, LookupError, AssertionError, web.HTTPException) as error:
+        except _UNREADABLE as error:
             raise CallerError("invalid_request", "The form can't be read: it is cut short or badly written.") from error
         model = form.body.get("model")
         if not isinstance(model, str) or not model:

@@ -387,6 +387,38 @@ def test_a_wrong_value_is_refused_before_the_engine(daemon: Daemon, hostile: dic
     assert sum(record.get("event") == "request_leased" for record in daemon.records) == started
 
 
+def _part(head: bytes, body: bytes = b"x") -> bytes:
+    return b"--b\r\nContent-Disposition: form-data; " + head + b"\r\n\r\n" + body + b"\r\n"
+
+
+BAD_FORMS = {
+    "encoding": _part(b'name="prompt"\r\nContent-Transfer-Encoding: evil'),
+    "header": _part(b'name="prompt"; filename="' + b"x" * 50_000 + b'"'),
+    "headers": _part(b'name="prompt"' + b"".join(b"\r\nX-%d: y" % number for number in range(1000))),
+    "cut": _part(b'name="prompt"')[:-3],
+    "nested": _part(b'name="image"\r\nContent-Type: multipart/mixed; boundary=c', b"--c\r\n\r\nx\r\n--c--"),
+    "many": _part(b'name="image"') * 100,
+    "latin": _part(b'name="prompt"', b"\xff\xfe"),
+    "nameless": _part(b'name=""'),
+    "empty": _part(b'name="model"', b"ovis") + _part(b'name="prompt"') + _part(b'name="image"', b""),
+    "encoded": _part(b'name="image"\r\nContent-Transfer-Encoding: base64', b"%%%"),
+    "nothing": b"",
+}
+
+
+@pytest.mark.usefixtures("same_engine")
+@pytest.mark.parametrize("form", BAD_FORMS)
+def test_a_badly_written_form_is_refused(daemon: Daemon, form: str) -> None:
+    """Whatever is wrong with it, and without a word of an internal error."""
+    asking = connection(daemon)
+    body = BAD_FORMS[form] + (b"" if form == "cut" else b"--b--\r\n")
+    asking.request("POST", EDITS, body, {"Content-Type": "multipart/form-data; boundary=b"})
+    answer = asking.getresponse()
+    told = json.loads(answer.read())
+    asking.close()
+    assert (answer.status, told["error"]["type"]) == (400, "invalid_request_error"), told
+
+
 @pytest.mark.usefixtures("same_engine")
 @pytest.mark.parametrize(
     "prompt",
