@@ -29,9 +29,11 @@ help:
 run: $(RUN_STAMP)
 	$(BIN)/enginehouse demo $(ARGS)
 
+# A test that hangs ends its process, which another one would hang in again: so none takes its place, and the run ends.
 test: lint
 	$(BIN)/python -m tests.support.sd_server
-	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=15
+	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 \
+		--durations=15
 
 unit: $(DEV_STAMP)
 	$(BIN)/python -m pytest -q tests/unit tests/architecture
