@@ -29,7 +29,7 @@ from supervisor.sessions.model_key import model_key
 from supervisor.sessions.ports import HeldSlot, ServingInstance
 from supervisor.sessions.recognising import Recognising
 from supervisor.sessions.scrambling import look_again, scramble
-from supervisor.sessions.speeds import Speeds
+from supervisor.sessions.speeds import Speeds, first_speeds
 from supervisor.sessions.store import Store, StoreLimits
 from supervisor.sessions.turn import COLD, HIT, PREFIX, RESTORED, NoTurn, Turn, TurnEnd
 
@@ -271,7 +271,11 @@ class Keeper:
         return min(free, key=lambda slot: (slot in page.holdings, slot))
 
     def _speed(self, page: LaunchSlots) -> Speeds:
-        return self._speeds.setdefault(page.launch.plan.model_id, Speeds())
+        plan = page.launch.plan
+        found = self._speeds.get(plan.model_id)
+        if found is None:
+            found = self._speeds[plan.model_id] = first_speeds(plan)
+        return found
 
     def _filing(self, page: LaunchSlots) -> Filing:
         if self._tasks is None:

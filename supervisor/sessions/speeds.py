@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engines.contract import LaunchPlan
+
 # Share of the newest in what is expected of the next.
 _NEWEST = 0.3
 # Before anything was seen: a small model on a few cores; memory to a page cache.
@@ -13,6 +15,13 @@ _FIRST_BYTES_PER_SECOND = 1e9
 # Fewer tokens tell of the overhead rather than of the speed; so many tell as much as any.
 _FEW_TOKENS = 32
 _MANY_TOKENS = 256
+
+
+def first_speeds(plan: LaunchPlan) -> Speeds:
+    """Before anything was seen: a token's bytes are its share of the KV that the plan counts with, where it does."""
+    kv = sum(estimate.kv or 0 for estimate in plan.memory.values())
+    tokens = (plan.ctx_size or 0) * plan.slots
+    return Speeds(token_bytes=kv / tokens) if kv > 0 and tokens > 0 else Speeds()
 
 
 @dataclass(slots=True)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from supervisor.sessions.speeds import Speeds
+from engines.contract import MemoryEstimate
+from supervisor.sessions.speeds import Speeds, first_speeds
+from tests.fakes.instances import launch_plan
 
 
 def test_short_prompts_tell_less_of_long_ones() -> None:
@@ -42,3 +46,11 @@ def test_a_guess_keeps_nothing_from_being_written() -> None:
     assert speeds.room(1000, 5000) == 5000
     speeds.file_was_moved(100, 1000, 0.01)
     assert speeds.room(1000, 5000) == 10_000
+
+
+def test_a_first_hand_over_is_judged_by_the_kv_that_was_planned() -> None:
+    """A guess four times too large forbade the first save of a long conversation, which was lost."""
+    estimate = MemoryEstimate(weights=0, kv=8192 * 23_040, compute=0, other=0)
+    plan = replace(launch_plan(), ctx_size=4096, slots=2, memory={"host": estimate})
+    assert first_speeds(plan).transfer(6000) == pytest.approx(0.138, abs=0.001)
+    assert first_speeds(replace(plan, memory={})) == Speeds()
