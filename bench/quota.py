@@ -123,7 +123,8 @@ def _plan(folder: Path, group: Cgroup, build: Build, model: Path) -> dict[str, A
     document = config({_MODEL: {"file": str(model), "launch": launch}}, build.as_config())
     path = folder / "config.yaml"
     places = {"state_dir": str(folder / "state"), "data_dir": str(folder / "data")}
-    path.write_text(yaml.safe_dump({**places, **document}), encoding="utf-8")
+    # A plan makes nothing: the folder of conversations would come with the daemon, and is not measured.
+    path.write_text(yaml.safe_dump({**places, **document, "cache": {"enabled": False}}), encoding="utf-8")
     argv = group.wrap([sys.executable, "-m", "supervisor", "plan", _MODEL, "--config", str(path), "--json"])
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
