@@ -52,9 +52,10 @@ class OutputPipe(asyncio.Protocol):
         """
         self._take = take
         self._close_write_end()
-        reader = os.fdopen(self._read_end, "rb", buffering=0)
+        loop = asyncio.get_running_loop()
+        reader = os.fdopen(self._read_end, "rb", buffering=0, closefd=not _closes_numbers(loop))
         self._read_end = -1
-        await asyncio.get_running_loop().connect_read_pipe(lambda: self, reader)
+        await loop.connect_read_pipe(lambda: self, reader)
 
     def close(self) -> None:
         """Read no more; safe at any time and any number of times."""
@@ -108,6 +109,14 @@ class OutputPipe(asyncio.Protocol):
         if self._write_end >= 0:
             os.close(self._write_end)
             self._write_end = -1
+
+
+def _closes_numbers(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether a loop closes a pipe by its number after it has closed the file object.
+
+    uvloop does both: what another thread has opened in between, under the same number, would be closed with it.
+    """
+    return type(loop).__module__.partition(".")[0] == "uvloop"
 
 
 def _never() -> bool:

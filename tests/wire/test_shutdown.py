@@ -40,9 +40,10 @@ def ended_within(daemon: Daemon, seconds: float) -> None:
     began = time.monotonic()
     assert daemon.process.wait(seconds + 10) == 0, daemon.log_text()
     assert time.monotonic() - began <= seconds + LENIENCY
-    assert not [
+    faults = [
         row for row in daemon.records if row.get("event") == "internal_error" or "Traceback" in str(row.get("raw"))
     ]
+    assert not faults, "\n".join(str(fact) for row in faults for fact in row.values())
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

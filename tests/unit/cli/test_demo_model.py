@@ -210,7 +210,10 @@ def test_an_interrupt_ends_pip_and_leaves_nothing(tmp_path: Path, number: signal
             "NO_PROXY": "*",
         }
         command = [sys.executable, "-m", "supervisor", "demo", "--fetch-only"]
+        # Tests that a shell started in the background ignore SIGINT, and so would what they start.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
         with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            signal.signal(signal.SIGINT, before)
             server.settimeout(20)
             asking, _ = server.accept()
             with asking:
