@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import socket
 import statistics
 import subprocess
 import tempfile
@@ -26,6 +25,7 @@ import psutil
 from bench.support.daemon import Daemon, running_daemon, stop_process
 from bench.support.engines import add_engine_options, real_build, real_model
 from bench.support.errors import BenchError
+from bench.support.machine import own_bytes
 from bench.support.report import Progress, Table, mebibytes, milliseconds, options, run
 from bench.support.sides import DAEMON
 from bench.support.stats import Samples, show_ratio, verdict
@@ -34,6 +34,7 @@ from engines.pictures import PictureWish
 from engines.sd_cpp.memory import working_set
 from engines.sd_cpp.settings import SdCppSettings
 from tests.support.sd_server import CantBuildError, build
+from tests.support.sockets import free_port
 from tests.support.toy_pictures import ToyModels, make_toys
 
 _TARGET = 1.03
@@ -198,10 +199,7 @@ class _Watched:
 
     def now(self) -> int:
         """Anonymous bytes that it holds."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) * 1024
-        raise BenchError("the engine has ended")
+        return own_bytes(self.pid)
 
     @contextmanager
     def peak(self) -> Iterator[list[int]]:
@@ -224,9 +222,7 @@ class _Watched:
 @contextmanager
 def _by_hand(argv: list[str], watched: _Watched | None = None) -> Iterator[int]:
     """The server on a port of its own, ready."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     words = list(argv)
     if "--listen-port" in words:
         words[words.index("--listen-port") + 1] = str(port)

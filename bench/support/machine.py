@@ -10,6 +10,9 @@ from pathlib import Path
 
 import psutil
 
+from bench.support.errors import BenchError
+from supervisor.processes.held_memory import read_resident
+
 
 def machine_line() -> str:
     """CPU, cores that this process may use, load average, and the versions that matter."""
@@ -37,6 +40,18 @@ def cpu_seconds(pid: int) -> float:
 def resident_bytes(pid: int) -> int:
     """RSS of a process."""
     return int(psutil.Process(pid).memory_info().rss)
+
+
+def own_bytes(pid: int) -> int:
+    """What a process and those below it hold that no file has: RssAnon.
+
+    Raises:
+        BenchError: it has ended, or the system does not tell.
+    """
+    held = read_resident(pid)
+    if held is None:
+        raise BenchError(f"process {pid} has ended, or nothing tells what it holds")
+    return held.anonymous
 
 
 def _cpu() -> str:

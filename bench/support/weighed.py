@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.support.errors import BenchError
+from bench.support.machine import own_bytes
 from tests.support.real_engine import Loading, loading
 from tests.support.sockets import short_socket_folder
 from tests.wire.beside import ask_engine
@@ -40,7 +41,7 @@ def launched(argv: Sequence[str], env: Mapping[str, str], tokens: int | None) ->
                 raise BenchError("the engine did not load: " + " ".join(seen.lines[-3:]))
             if tokens is None:
                 return Launched(dict(seen.declared), None, None)
-            ready = _own(seen)
+            ready = own_bytes(seen.pid)
             return Launched(dict(seen.declared), ready, _after_a_batch(seen, socket, tokens, "--embeddings" in argv))
 
 
@@ -51,10 +52,4 @@ def _after_a_batch(seen: Loading, socket: Path, tokens: int, embeds: bool) -> in
         where, body = "/embedding", {"content": prompt}
     with contextlib.suppress(http.client.HTTPException):
         ask_engine(str(socket), "none", where, body, timeout=_LONGEST)
-    return _own(seen)
-
-
-def _own(seen: Loading) -> int:
-    status = Path(f"/proc/{seen.pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("RssAnon:"))
-    return int(line.split()[1]) * 1024
+    return own_bytes(seen.pid)

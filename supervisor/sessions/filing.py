@@ -32,8 +32,8 @@ IDLE, BUSY = "idle", "busy"
 # A save that holds less than this share of what was in the slot is of something else: the engine cleared it meanwhile.
 _ENOUGH = 0.5
 # Restores without effect after which a launch is not asked again: its memory can't be kept, as with sliding windows.
-# Of files that are no older than this, in seconds: an older one may be of no use because its prompt had another date.
 _USELESS = 2
+# Of files that are no older than this, in seconds: an older one may be of no use because its prompt had another date.
 _FRESH_SECONDS = 3600.0
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from engines.contract import Capability, PlanDraft
+from engines.contract import PlanDraft
 from engines.llama_cpp.command import build_command
 from engines.llama_cpp.memory import table_of
 from engines.llama_cpp.parts import read_parts
 from engines.llama_cpp.settings import LlamaCppSettings
 from tests.fakes.tiny_gguf import Tensor, write_gguf
 from tests.support.demo import DemoEngine
+from tests.support.llama_drafts import llama_draft
 from tests.support.memory_rows import predicted_of_row, recorded_headers
 from tests.support.real_engine import facts_of, loading
 from tests.support.recorded_models import write_model
@@ -74,21 +75,9 @@ def test_a_projector_and_a_draft_model_take_what_is_predicted(tmp_path: Path, de
     eyes = _projector(tmp_path / "mmproj.gguf", header["kv"]["gemma3.embedding_length"])
     metadata = read_parts({"model": model, "mmproj": eyes, "draft": model})
     facts = facts_of(demo_engine.executable, demo_engine.env)
-    draft = PlanDraft(
-        model_id="m",
-        files=(model, eyes, model),
-        metadata=metadata,
-        settings=LlamaCppSettings(warmup=False, draft_tokens=4),
-        capabilities=frozenset({Capability.CHAT}),
-        threads=1,
-        threads_batch=1,
-        devices=(),
-        n_gpu_layers=None,
-        ctx_size=1024,
-        slots=2,
-        cache_type="q8_0",
-        build=facts,
-    )
+    settings = LlamaCppSettings(warmup=False, draft_tokens=4)
+    one_thread: dict[str, int] = {"threads": 1, "threads_batch": 1}
+    draft = llama_draft(metadata, (model, eyes, model), build=facts, settings=settings, cache_type="q8_0", **one_thread)
     table = table_of(draft)
     assert table is not None
     host = table.by_place["host"]

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.contract import BuildFacts, Capability, DeviceListing, ModelMetadata, PlanDraft
+from engines.contract import BuildFacts, DeviceListing, ModelMetadata, PlanDraft
 from engines.llama_cpp.adapter import LlamaCppAdapter
 from engines.llama_cpp.memory import build_number, estimate_memory, table_of
 from engines.llama_cpp.memory_launch import LaunchChoices
 from engines.llama_cpp.memory_model import model_shape
 from engines.llama_cpp.memory_plan import full_batch_bytes, memory_table
 from engines.llama_cpp.settings import LlamaCppSettings
+from tests.support.llama_drafts import llama_draft
 from tests.support.memory_rows import metadata_of_row, recorded_headers
 
 _MIB = 2**20
@@ -33,22 +34,8 @@ def _header(architecture: str) -> Mapping[str, Any]:
 
 
 def _draft(metadata: ModelMetadata, **changes: Any) -> PlanDraft:
-    draft = PlanDraft(
-        model_id="m",
-        files=(Path("/m.gguf"),),
-        metadata=metadata,
-        settings=LlamaCppSettings(),
-        capabilities=frozenset({Capability.CHAT}),
-        threads=2,
-        threads_batch=2,
-        devices=(),
-        n_gpu_layers=None,
-        ctx_size=4096,
-        slots=2,
-        cache_type=None,
-        build=BuildFacts("10068 (abc)", None, (_CARD, _SOFTWARE)),
-    )
-    return replace(draft, **changes)
+    build = BuildFacts("10068 (abc)", None, (_CARD, _SOFTWARE))
+    return llama_draft(metadata, (Path("/m.gguf"),), **{"build": build, "ctx_size": 4096, **changes})
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from supervisor.events import EventBus
 from supervisor.models.catalog import ModelEntry, build_catalog, explicit_files, explicit_parts
 from supervisor.models.inventory import Inventory
 from tests.fakes.tiny_gguf import Tensor, write_gguf, write_parts
+from tests.support.llama_drafts import llama_draft
 from tests.support.memory_rows import metadata_of_row, recorded_headers
 
 _MIB = 2**20
@@ -48,24 +50,9 @@ def files(tmp_path: Path) -> Mapping[str, Path]:
     }
 
 
-def _draft(files: Mapping[str, Path], **changes: object) -> PlanDraft:
+def _draft(files: Mapping[str, Path], **changes: Any) -> PlanDraft:
     metadata = read_parts(files)
-    draft = PlanDraft(
-        model_id="m",
-        files=tuple(files[role] for role in metadata.roles),
-        metadata=metadata,
-        settings=LlamaCppSettings(),
-        capabilities=frozenset({Capability.CHAT}),
-        threads=2,
-        threads_batch=2,
-        devices=(),
-        n_gpu_layers=None,
-        ctx_size=1024,
-        slots=2,
-        cache_type=None,
-        build=_NEW,
-    )
-    return replace(draft, **changes)  # type: ignore[arg-type]  # each test names its fields
+    return llama_draft(metadata, tuple(files[role] for role in metadata.roles), **{"build": _NEW, **changes})
 
 
 def _entry(folder: Path, model: Mapping[str, object]) -> ModelEntry:
