@@ -65,6 +65,10 @@ class AdapterDefaults:
         """As it is."""
         return body
 
+    def prepare_whole(self, _body: dict[str, Any]) -> dict[str, Any] | None:
+        """As a stream."""
+        return None
+
     def answer_prefix(self, _body: dict[str, Any]) -> str:
         """None."""
         return ""

@@ -307,6 +307,10 @@ class EngineAdapter(Protocol):
         """The client's body as it is sent upstream: always a stream that reports progress."""
         ...
 
+    def prepare_whole(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        """The same for a short answer at once; None: the engine is asked for a stream nevertheless."""
+        ...
+
     def name_stop(self, sent: dict[str, Any]) -> dict[str, Any]:
         """The same, so that the answer also says which stop string ended it, where the engine can."""
         ...

@@ -168,6 +168,10 @@ class LlamaCppAdapter(AdapterDefaults):
         """See ``generation.prepare_generation``."""
         return generation.prepare_generation(body)
 
+    def prepare_whole(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        """See ``generation.prepare_whole``."""
+        return generation.prepare_whole(body)
+
     def name_stop(self, sent: dict[str, Any]) -> dict[str, Any]:
         """See ``generation.name_stop``."""
         return generation.name_stop(sent)

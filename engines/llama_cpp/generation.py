@@ -1,7 +1,7 @@
 """How a generation request is put to llama-server.
 
-Always as a stream with progress: it is the only form in which the server notices that its client left, and the
-progress chunks tell slow from stuck.
+As a stream with progress: it is the only form in which the server notices that its client left, and the progress
+chunks tell slow from stuck. Where the answer is too short for either to matter, whole.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 _PROGRESS = b'"prompt_progress":'
 _STOPPED = b'"stopping_word":"'
+_OF_STREAMS = frozenset({"id_slot", "return_progress", "stream_options"})
 
 
 def prepare_generation(body: dict[str, Any]) -> dict[str, Any]:
@@ -25,6 +26,13 @@ def prepare_generation(body: dict[str, Any]) -> dict[str, Any]:
     if not body.get("stream"):
         options = body.get("stream_options")
         sent["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
+    return sent
+
+
+def prepare_whole(body: dict[str, Any]) -> dict[str, Any]:
+    """The body for a whole answer: ``timings`` are in it unasked. ``id_slot`` is left out as above."""
+    sent = {key: value for key, value in body.items() if key not in _OF_STREAMS}
+    sent["stream"] = False
     return sent
 
 

@@ -159,7 +159,7 @@ class Asking:
             try:
                 async with watched(lease, self._limits(), question.tokens) as watchdog:
                     try:
-                        sent = Post(post.model, post.path, turn.pinned(post.body), post.idle_timeout)
+                        sent = Post(post.model, post.path, turn.pinned(post.body), post.idle_timeout, post.whole)
                         async with lease.launch.calls, open_upstream(lease, sent) as upstream:
                             result = await read(Reading(post.model, lease, watchdog, upstream, turn))
                             answered = upstream.complete

@@ -27,6 +27,10 @@ class Turn(Protocol):
         """The data of the first progress report, if any, and whether there is content."""
         ...
 
+    def told(self, total: int, cached: int, seconds: float | None) -> None:
+        """At the end of an answer without reports: the prompt's tokens, those in the slot, and seconds for the rest."""
+        ...
+
     def end(self, *, answered: bool) -> None:
         """It is over; ``answered``: the engine has said all."""
         ...

@@ -1,8 +1,7 @@
-"""One connection to an engine, for one request and its answer.
+"""One connection to an engine, for one request and its answer, and after a whole answer perhaps for another.
 
-Connections are not kept: llama-server closes after each stream, although it promises otherwise; a new one over a Unix
-socket costs little, and one that is never used twice can't be found closed by the other end. Closing it is also what
-makes an engine stop.
+After a stream none is kept: llama-server closes it, although it promises otherwise. Closing one is also what makes an
+engine stop.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import cast
 
 from engines.contract import Endpoint
 from supervisor.gateway.http_answer import GarbledError, HttpAnswer
+from supervisor.instances.kept_connections import KeptConnections
 
 _CONNECT_SECONDS = 5.0
 # A Unix socket whose queue of newcomers is full refuses at once.
@@ -44,6 +44,10 @@ class CutError(EngineConnectionError):
     """The connection ended before the answer, or what came is no answer."""
 
 
+class StaleError(CutError):
+    """The engine had closed a kept connection, or did so when the next request came: it answered with no byte."""
+
+
 class EngineConnection(asyncio.Protocol):
     """Sends what is left of one request as soon as it is connected; then its answer is read piece by piece.
 
@@ -67,6 +71,28 @@ class EngineConnection(asyncio.Protocol):
         self._deadline = 0.0
         self._hurry = True
         self._nudge: asyncio.TimerHandle | None = None
+        self._kept: KeptConnections | None = None
+        self._unproven = False
+
+    def again(self, request: tuple[bytes, ...], patience: float) -> None:
+        """Send another request on a kept connection; ``status`` then raises ``StaleError`` if it was closed."""
+        self._kept = None
+        self._unproven = True
+        self._patience = patience
+        self._answer = HttpAnswer()
+        for piece in request:
+            if piece and self._transport is not None:
+                self._transport.write(piece)
+
+    def keep(self, kept: KeptConnections) -> None:
+        """Leave it to others, if the answer was read to its end and the engine goes on to listen; else close it."""
+        transport, answer = self._transport, self._answer
+        usable = answer.done and answer.keeps and not self._pieces and self._failure is None
+        if not usable or transport is None or transport.is_closing():
+            self.close()
+            return
+        self._kept = kept
+        kept.keep(self)
 
     async def status(self) -> int:
         """The answer's status, once its head has come.
@@ -139,7 +165,12 @@ class EngineConnection(asyncio.Protocol):
         """Read on, and wake who waits."""
         self._deadline = self._loop.time() + self._patience
         answer = self._answer
+        self._unproven = False
         if answer.done or self._failure is not None:
+            if self._kept is not None:
+                self._leave()
+                self.close()
+            answer.keeps = False  # it speaks unasked
             return
         before = (answer.status, answer.done)
         try:
@@ -174,9 +205,16 @@ class EngineConnection(asyncio.Protocol):
         self._ended()
 
     def _ended(self) -> None:
+        self._answer.keeps = False
+        self._leave()
         if not self._answer.end():
-            self._fail(CutError("the connection was cut"))
+            self._fail((StaleError if self._unproven else CutError)("the connection was cut"))
         self._wake()
+
+    def _leave(self) -> None:
+        if self._kept is not None:
+            self._kept.forget(self)
+            self._kept = None
 
     def _fail(self, error: EngineConnectionError) -> None:
         if self._failure is None:
@@ -211,29 +249,36 @@ class EngineConnection(asyncio.Protocol):
             self._timer = self._loop.call_at(self._deadline, self._look_at_the_clock)
 
 
-async def ask(
-    endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes, patience: float
-) -> EngineConnection:
-    """Post ``body``; the answer is still to be read, and the connection to be closed.
+def post_bytes(path: str, headers: Mapping[str, str], body: bytes, *, keeps: bool = False) -> tuple[bytes, ...]:
+    """A request, in one piece or two.
+
+    Args:
+        path: of the engine's API.
+        headers: its key.
+        body: JSON.
+        keeps: the connection may be used again.
+    """
+    # Nothing of the client's own headers; no compression, since frames are passed on as they are.
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: engine\r\n{lines}Content-Type: application/json\r\nAccept-Encoding: identity"
+        f"\r\nConnection: {'keep-alive' if keeps else 'close'}\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode()
+    return (head, body) if len(body) > _LARGE_BYTES else (head + body,)
+
+
+async def ask(endpoint: Endpoint, request: tuple[bytes, ...], patience: float) -> EngineConnection:
+    """Send a request on a new connection; the answer is still to be read, and the connection to be closed.
 
     Args:
         endpoint: where the engine listens.
-        path: of its API.
-        headers: its key.
-        body: JSON.
+        request: by ``post_bytes``.
         patience: as ``EngineConnection``.
 
     Raises:
         NotReachedError: nothing was sent.
     """
-    # Nothing of the client's own headers; no compression, since frames are passed on as they are.
-    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: engine\r\n{lines}Content-Type: application/json\r\n"
-        f"Accept-Encoding: identity\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
-    ).encode()
     loop = asyncio.get_running_loop()
-    request = (head, body) if len(body) > _LARGE_BYTES else (head + body,)
     connection = EngineConnection(loop, request, patience)
     try:
         if endpoint.socket_path is not None:

@@ -17,6 +17,7 @@ _LENGTH = re.compile(rb"[0-9]{1,18}")
 _INFORMATIONAL = range(100, 200)
 _NO_BODY = frozenset({204, 304})
 _CRLF = b"\r\n"
+_KEEPS = b"HTTP/1.1"
 _HEAD_END = _CRLF * 2
 
 
@@ -30,13 +31,15 @@ class HttpAnswer:
     Attributes:
         status: None until the head is complete.
         done: the body is complete; what comes later is ignored.
+        keeps: the engine goes on to listen on this connection, as far as its answer says.
     """
 
-    __slots__ = ("_chunked", "_held", "_left", "_trailer", "done", "status")
+    __slots__ = ("_chunked", "_held", "_left", "_trailer", "done", "keeps", "status")
 
     def __init__(self) -> None:
         self.status: int | None = None
         self.done = False
+        self.keeps = False
         self._held = b""
         self._chunked = False
         # Bytes of the body, or of the chunk and its line end, that are still to come; None: until the connection ends.
@@ -54,6 +57,7 @@ class HttpAnswer:
             if self.status is None:
                 return b""
         if self.done or not data:
+            self.keeps = self.keeps and not data  # nothing was asked that more could answer
             return b""
         return self._read_chunks(data) if self._chunked else self._read_plain(data)
 
@@ -87,7 +91,7 @@ class HttpAnswer:
             raise GarbledError("no status line")
         status = int(matched[1])
         length: int | None = None
-        chunked = False
+        chunked = closes = False
         for line in lines:
             name, colon, value = line.partition(b":")
             if not colon or not name or name[-1:].isspace() or name[:1].isspace():
@@ -97,7 +101,10 @@ class HttpAnswer:
                 length = _length(value, length)
             elif name == b"transfer-encoding":
                 chunked = _is_chunked(value)
+            elif name == b"connection":
+                closes = value.strip(b" \t").lower() != b"keep-alive"
         self._chunked = chunked
+        self.keeps = not closes and first.startswith(_KEEPS) and (chunked or length is not None)
         self._left = 0 if chunked else length
         self.done = status in _NO_BODY or (length == 0 and not chunked)
         return status
@@ -105,7 +112,9 @@ class HttpAnswer:
     def _read_plain(self, data: bytes) -> bytes:
         if self._left is None:
             return data
-        data = data[: self._left]
+        if len(data) > self._left:
+            self.keeps = False
+            data = data[: self._left]
         self._left -= len(data)
         self.done = not self._left
         return data
@@ -129,6 +138,7 @@ class HttpAnswer:
             if self._trailer:
                 if not line:
                     self.done = True
+                    self.keeps = self.keeps and at == len(data)
                     break
             elif size := _size(line):
                 self._left = size + 2

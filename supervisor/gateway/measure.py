@@ -22,6 +22,7 @@ class Worked:
     Attributes:
         prompt_tokens: of the whole prompt, those among them that were cached too.
         token_seconds: the mean between two tokens.
+        prompt_seconds: for the tokens of the prompt that were not cached, as the engine counted.
     """
 
     prompt_tokens: int | None
@@ -29,6 +30,7 @@ class Worked:
     generated_tokens: int | None
     first_token_seconds: float | None
     token_seconds: float | None
+    prompt_seconds: float | None = None
 
 
 NOTHING = Worked(None, None, None, None, None)
@@ -37,7 +39,7 @@ NOTHING = Worked(None, None, None, None, None)
 class Measure:
     """Told of each read of an engine's stream; reads one frame of it at the end, and none before."""
 
-    __slots__ = ("_chunks", "_clock", "_first", "_last", "_meter", "_model", "_started", "_timings")
+    __slots__ = ("_chunks", "_clock", "_first", "_last", "_meter", "_model", "_started", "_timings", "_whole")
 
     def __init__(self, model: str, started: float, clock: Clock, meter: TokenMeter) -> None:
         """``started``: the request's arrival, in the clock's monotonic seconds."""
@@ -49,6 +51,7 @@ class Measure:
         self._last = 0.0
         self._chunks = 0
         self._timings = b""
+        self._whole: Worked | None = None
 
     def heard(self, frames: list[bytes]) -> None:
         """Frames of content have come, in one read; what is not content is not told here."""
@@ -61,8 +64,27 @@ class Measure:
             if _TIMINGS in frame:
                 self._timings = frame
 
+    def whole(self, timings: object) -> Worked:
+        """The whole answer has come, with these ``timings`` of the engine's; what they don't tell is not known."""
+        said = timings if isinstance(timings, dict) else {}
+        read, cached, written = (_count(said, key) for key in ("prompt_n", "cache_n", "predicted_n"))
+        wrote = _seconds(said, "predicted_ms")
+        first = None if wrote is None else self._clock.monotonic() - wrote - self._started
+        self._meter.add(self._model, written or 0)
+        self._whole = Worked(
+            prompt_tokens=None if read is None else read + (cached or 0),
+            cached_tokens=cached,
+            generated_tokens=written,
+            first_token_seconds=first,
+            token_seconds=None if wrote is None or not written else wrote / written,
+            prompt_seconds=_seconds(said, "prompt_ms"),
+        )
+        return self._whole
+
     def result(self) -> Worked | None:
         """The figures; None: the engine wrote nothing."""
+        if self._whole is not None:
+            return self._whole
         if self._first is None:
             return None
         timings = _timings_of(self._timings)
@@ -76,9 +98,9 @@ class Measure:
         )
 
     def _mean(self, timings: dict[str, Any], written: int | None) -> float | None:
-        took = timings.get("predicted_ms")
-        if written and isinstance(took, int | float) and math.isfinite(took) and took > 0:
-            return float(took) / 1000 / written
+        took = _seconds(timings, "predicted_ms")
+        if written and took is not None:
+            return took / written
         gaps = self._chunks - 1
         return (self._last - (self._first or 0.0)) / gaps if gaps > 0 else None
 
@@ -90,6 +112,13 @@ def _timings_of(frame: bytes) -> dict[str, Any]:
         return {}
     found = chunk.get("timings") if isinstance(chunk, dict) else None
     return found if isinstance(found, dict) else {}
+
+
+def _seconds(timings: dict[str, Any], key: str) -> float | None:
+    value = timings.get(key)
+    if isinstance(value, int | float) and math.isfinite(value) and value > 0:
+        return float(value) / 1000
+    return None
 
 
 def _count(timings: dict[str, Any], key: str) -> int | None:

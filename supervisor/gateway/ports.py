@@ -15,6 +15,7 @@ from supervisor.broker.lease import LeaseRequest
 from supervisor.gateway.doorkeeper import Doorkeeper
 from supervisor.gateway.request_limits import RequestLimits
 from supervisor.gateway.token_meter import TokenMeter
+from supervisor.instances.kept_connections import KeptConnections
 from supervisor.models.catalog import ModelEntry
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Launch(Protocol):
         endpoint: where it listens.
         headers: the engine's key.
         calls: the gate that every call to it passes.
+        kept: connections that another request may use.
     """
 
     @property
@@ -38,6 +40,9 @@ class Launch(Protocol):
 
     @property
     def calls(self) -> AbstractAsyncContextManager[Any]: ...  # noqa: D102  said in the class
+
+    @property
+    def kept(self) -> KeptConnections: ...  # noqa: D102  said in the class
 
     @property
     def instance_id(self) -> str: ...  # noqa: D102  said in the class
@@ -161,6 +166,10 @@ class Generation(Protocol):
 
     def prepare_generation(self, body: dict[str, Any]) -> dict[str, Any]:
         """The client's body as it is sent to the engine: always a stream that reports progress."""
+        ...
+
+    def prepare_whole(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        """The same for a short answer at once; None: the engine is asked for a stream nevertheless."""
         ...
 
     def name_stop(self, sent: dict[str, Any]) -> dict[str, Any]:

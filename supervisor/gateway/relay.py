@@ -16,6 +16,7 @@ import orjson
 from engines.contract import EngineKind
 from supervisor.errors import UpstreamError
 from supervisor.gateway.asking import Asking, Question, Read, Reading
+from supervisor.gateway.brief import is_brief
 from supervisor.gateway.client_stream import ClientStream
 from supervisor.gateway.conversations import Conversations, NoConversations
 from supervisor.gateway.exchange import Exchange
@@ -102,6 +103,10 @@ class Relay:
         adapter = self._generation(call.entry.engine)
         if not adapter.can_stream(call.body):
             return _document(await self.whole(call), call.entry.id)
+        if is_brief(call.body) and not call.name_stop:
+            brief = adapter.prepare_whole(call.body)
+            if brief is not None:
+                return await self._brief(call, brief)
 
         async def read(reading: Reading) -> dict[str, Any]:
             fold = Fold(kind, adapter.answer_prefix(call.body))
@@ -113,21 +118,31 @@ class Relay:
 
         return await self._ask(call, _sent(adapter, call), read)
 
+    async def _brief(self, call: Call, sent: dict[str, Any]) -> dict[str, Any]:
+        async def read(reading: Reading) -> dict[str, Any]:
+            document = _document(await reading.upstream.body(), reading.model)
+            worked = call.exchange.measure(call.entry.id, self._meter).whole(document.get("timings"))
+            if worked.prompt_tokens is not None:
+                reading.turn.told(worked.prompt_tokens, worked.cached_tokens or 0, worked.prompt_seconds)
+            return document
+
+        return await self._ask(call, sent, read, whole=True)
+
     async def whole(self, call: Call) -> bytes:
         """An answer that engines don't stream, as its bytes."""
 
         async def read(reading: Reading) -> bytes:
             return await reading.upstream.body()
 
-        return await self._ask(call, call.body, read)
+        return await self._ask(call, call.body, read, whole=True)
 
-    async def _ask(self, call: Call, body: dict[str, Any], read: Read[T]) -> T:
+    async def _ask(self, call: Call, body: dict[str, Any], read: Read[T], *, whole: bool = False) -> T:
         entry = call.entry
         refuse_unread_media(entry, self._generation(entry.engine), call.body)
         payload = await encode({**body, "model": entry.id}, large=call.large)
         limits = self._settings.watchdogs()
         tokens = estimate_tokens(call.body, len(payload), limits.image_tokens, limits.enough_tokens)
-        post = Post(entry.id, call.path, payload, idle_timeout=limits.longest)
+        post = Post(entry.id, call.path, payload, limits.longest, whole)
         look = partial(self._conversations.about, entry, call.exchange.standing.account, call.session, call.body)
         talk = await anyio.to_thread.run_sync(look) if call.large else look()
         return await self._asking.ask(Question(call.exchange, entry, post, tokens, talk, call.keep_alive), read)

@@ -61,7 +61,7 @@ class SideCalls:
                     "upstream_died", f"The engine of {entry.id} sent something that is no answer."
                 ) from error
 
-        post = Post(entry.id, path, payload, limits.longest)
+        post = Post(entry.id, path, payload, limits.longest, whole=True)
         return await self._asking.ask(Question(exchange, entry, post, tokens), read)
 
     async def load(self, exchange: Exchange, entry: ModelEntry, keep_alive: float | None) -> None:
@@ -79,6 +79,6 @@ class SideCalls:
         reading.watchdog.heard()
         long = any(isinstance(value, str) and len(value) > THREAD_BYTES for value in body.values())
         payload = await encode(body, large=long)
-        post = Post(reading.model, path, payload, self._settings.watchdogs().longest)
+        post = Post(reading.model, path, payload, self._settings.watchdogs().longest, whole=True)
         async with open_upstream(reading.lease, post) as upstream:
             return await upstream.body()

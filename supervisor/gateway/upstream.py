@@ -14,7 +14,9 @@ from supervisor.gateway.engine_connection import (
     EngineConnectionError,
     NotReachedError,
     SilentError,
+    StaleError,
     ask,
+    post_bytes,
 )
 from supervisor.gateway.ports import Lease
 from supervisor.gateway.translate.sse import FrameTooLongError, SseSplitter
@@ -33,12 +35,14 @@ class Post:
     Attributes:
         model: for messages.
         idle_timeout: longest silence, in seconds.
+        whole: the answer is no stream, so that its connection may be kept.
     """
 
     model: str
     path: str
     body: bytes
     idle_timeout: float
+    whole: bool = False
 
 
 class Upstream:
@@ -96,10 +100,13 @@ class Upstream:
         """Turn an answer other than 200 into an error.
 
         Raises:
+            StaleError: there is none, of a connection that was kept.
             UpstreamError: ``upstream_refused`` with the engine's own words, or why that could not be read.
         """
         try:
             status = await self._connection.status()
+        except StaleError:
+            raise
         except EngineConnectionError as error:
             raise translate(error, self._model) from error
         if status == _OK:
@@ -131,29 +138,45 @@ class open_upstream:  # noqa: N801  used as the function that a context manager 
     async def __aenter__(self) -> Upstream:
         lease, post = self._lease, self._post
         launch = lease.launch
+        request = post_bytes(post.path, launch.headers, post.body, keeps=post.whole)
+        kept = launch.kept.take()
+        if isinstance(kept, EngineConnection):
+            kept.again(request, post.idle_timeout)
+            try:
+                return await self._begun(kept)
+            except StaleError:
+                kept.close()  # the engine has answered nothing of it, and is asked again
         try:
-            connection = await ask(launch.endpoint, post.path, launch.headers, post.body, post.idle_timeout)
+            connection = await ask(launch.endpoint, request, post.idle_timeout)
         except NotReachedError as error:
             raise translate(error, post.model) from error
         except BaseException:
             lease.abandon()  # the engine may have got the request
             raise
+        return await self._begun(connection)
+
+    async def _begun(self, connection: EngineConnection) -> Upstream:
         self._connection = connection
-        self._upstream = Upstream(post.model, connection, lease.done)
+        upstream = self._upstream = Upstream(self._post.model, connection, self._lease.done)
         try:
-            await self._upstream.must_be_good()
+            await upstream.must_be_good()
+        except StaleError:
+            raise
         except BaseException:
             self._close()
             raise
-        return self._upstream
+        return upstream
 
     async def __aexit__(self, *_: object) -> None:
         self._close()
 
     def _close(self) -> None:
-        if self._upstream is not None and not self._upstream.complete:
+        complete = self._upstream is not None and self._upstream.complete
+        if self._upstream is not None and not complete:
             self._lease.abandon()
-        if self._connection is not None:
+        if self._connection is not None and complete and self._post.whole:
+            self._connection.keep(self._lease.launch.kept)
+        elif self._connection is not None:
             self._connection.close()
 
 

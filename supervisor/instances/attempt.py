@@ -234,6 +234,7 @@ class Attempt:
         planned = outcome == "stop"
         if planned:
             told.stopping()
+            launch.kept.close()
             if self._ready_at is not None:
                 await self._flush(launch)
         ended_itself = child.exit is not None

@@ -17,6 +17,7 @@ import anyio
 
 from engines.contract import Endpoint, EngineAdapter, LaunchPlan
 from supervisor.errors import ConfigError
+from supervisor.instances.kept_connections import KeptConnections
 
 # sun_path of Linux holds 108 bytes with the closing zero.
 MAX_SOCKET_PATH = 107
@@ -99,6 +100,7 @@ class Launch:
         base_url: where paths are appended.
         headers: the engine's key; sent with each request, never logged.
         calls: the gate that every call to the process passes: its slots, and a few for looking at it.
+        kept: connections of requests that have ended, for those that come next.
         progress_at: monotonic second at which a request last heard anything of it.
         listeners: told of each line that it writes.
         unfinished: the line that it is writing, as far as it has come.
@@ -117,6 +119,7 @@ class Launch:
         self.headers: Mapping[str, str] = {"Authorization": f"Bearer {ticket.api_key}"}
         self.session = _session(ticket.endpoint)
         self.calls = asyncio.Semaphore(plan.slots + CALLS_BESIDE_SLOTS)
+        self.kept = KeptConnections()
         self.progress_at = time.monotonic()
         self.listeners: list[Callable[[str], None]] = []
         self.unfinished: Callable[[], str] = str
@@ -148,6 +151,7 @@ class Launch:
 
     async def aclose(self) -> None:
         """Close the connections and remove the socket file."""
+        self.kept.close()
         await self.session.close()
         if self.endpoint.socket_path is not None:
             self.endpoint.socket_path.unlink(missing_ok=True)

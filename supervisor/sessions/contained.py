@@ -82,6 +82,13 @@ class _ContainedTurn:
         except Exception as error:  # noqa: BLE001  see the head
             self._tell("reading a first report", error)
 
+    def told(self, total: int, cached: int, seconds: float | None) -> None:
+        """What a whole answer says of the prompt."""
+        try:
+            self._turn.told(total, cached, seconds)
+        except Exception as error:  # noqa: BLE001  see the head
+            self._tell("reading an answer's figures", error)
+
     def end(self, *, answered: bool) -> None:
         """The request is over."""
         try:

@@ -28,6 +28,9 @@ class NoTurn:
     def heard(self, progress: bytes | None, *, content: bool) -> None:
         """Nothing to learn."""
 
+    def told(self, total: int, cached: int, seconds: float | None) -> None:
+        """Nothing to learn."""
+
     def end(self, *, answered: bool) -> None:
         """Nothing to keep."""
 
@@ -72,6 +75,7 @@ class Turn:
         self._ended = ended
         self._read: PromptRead | None = None
         self._missed = False
+        self._seconds: float | None = None
         self._began = 0.0
         self._content_at: float | None = None
         tell(self.outcome)
@@ -90,10 +94,18 @@ class Turn:
         if content and self._content_at is None:
             self._content_at = monotonic()
 
+    def told(self, total: int, cached: int, seconds: float | None) -> None:
+        """The same at the end of an answer that came without reports; ``seconds``: for what was not cached."""
+        if self._read is None:
+            self._read, self._seconds = PromptRead(total, cached), seconds
+            self._judge(self._read)
+
     def end(self, *, answered: bool) -> None:
         """The request is over; ``answered``: the engine has said all."""
         read, content_at = self._read, self._content_at
-        seconds = None if read is None or content_at is None else content_at - self._began
+        seconds = self._seconds
+        if read is not None and content_at is not None:
+            seconds = content_at - self._began
         self._ended(self, TurnEnd(read, seconds, answered, self._missed))
 
     def _judge(self, read: PromptRead) -> None:

@@ -1,7 +1,8 @@
 """What a client gets that asked for no stream is what the engine itself would have answered.
 
-The daemon asks engines for streams only, and folds them. Both engines run on the same arguments with the same weights
-at temperature 0 and without a prompt cache, so their answers are the same to the last digit.
+The daemon asks engines for streams and folds them, unless the answer is to be of 16 tokens at most. Both engines run
+on the same arguments with the same weights at temperature 0 and without a prompt cache, so their answers are the same
+to the last digit.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ SCHEMA = {
 }
 
 CHATS: dict[str, dict[str, Any]] = {
-    "plain": {"max_tokens": 12},
-    "system prompt": {"messages": [{"role": "system", "content": "Answer in French."}, *COLOURS], "max_tokens": 8},
+    "plain": {"max_tokens": 20},
+    "brief": {"max_tokens": 12},
+    "system prompt": {"messages": [{"role": "system", "content": "Answer in French."}, *COLOURS], "max_tokens": 18},
     "ended by itself": {"messages": said("Say only: yes"), "max_tokens": 80},
     "ended by a stop string": {"max_tokens": 40, "stop": ["."]},
     "one token": {"max_tokens": 1},
@@ -47,7 +49,7 @@ CHATS: dict[str, dict[str, Any]] = {
     "two choices": {"max_tokens": 8, "n": 2},
     "two different choices": {"max_tokens": 8, "n": 2, "temperature": 0.8},
     "two choices with logprobs": {"max_tokens": 4, "n": 2, "logprobs": True, "top_logprobs": 2},
-    "sampled": {"max_tokens": 12, "temperature": 0.9, "top_p": 0.9, "seed": 42},
+    "sampled": {"max_tokens": 18, "temperature": 0.9, "top_p": 0.9, "seed": 42},
     "tool call": {"max_tokens": 60, "tools": [TOOL], "tool_choice": "required"},
     "tools not called": {"max_tokens": 8, "tools": [TOOL]},
     "logprobs with tools": {"max_tokens": 4, "tools": [TOOL], "logprobs": True, "top_logprobs": 1},
@@ -58,17 +60,23 @@ CHATS: dict[str, dict[str, Any]] = {
     "letters of several tokens": {"messages": said("Repeat: 😀😀 naïve 日本"), "max_tokens": 24, "logprobs": True},
     "prefilled answer": {
         "messages": [*COLOURS, {"role": "assistant", "content": "The three colours are"}],
+        "max_tokens": 18,
+    },
+    "prefilled brief answer": {
+        "messages": [*COLOURS, {"role": "assistant", "content": "The three colours are"}],
         "max_tokens": 8,
     },
-    "timings per token": {"max_tokens": 4, "timings_per_token": True},
-    "token numbers": {"max_tokens": 4, "return_tokens": True},
-    "options for streams": {"max_tokens": 4, "stream_options": {"include_usage": True}},
+    "timings per token": {"max_tokens": 17, "timings_per_token": True},
+    "token numbers": {"max_tokens": 17, "return_tokens": True},
+    "options for streams": {"max_tokens": 17, "stream_options": {"include_usage": True}},
     "not streamed, said so": {"max_tokens": 4, "stream": False},
 }
 TEXTS: dict[str, dict[str, Any]] = {
-    "plain": {"max_tokens": 8},
+    "plain": {"max_tokens": 18},
+    "brief": {"max_tokens": 8},
     "logprobs": {"max_tokens": 4, "logprobs": 3},
-    "echo": {"max_tokens": 4, "echo": True},
+    "echo": {"max_tokens": 17, "echo": True},
+    "brief echo": {"max_tokens": 4, "echo": True},
     "echo with logprobs": {"max_tokens": 4, "echo": True, "logprobs": 2},
     "two choices": {"max_tokens": 6, "n": 2},
     "two prompts": {"prompt": ["The capital of France is", "One two three"], "max_tokens": 6},

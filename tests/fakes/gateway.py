@@ -29,6 +29,7 @@ from supervisor.gateway.ports import GatewaySettings, ModelCard, Ports
 from supervisor.gateway.server import Listener, build_app
 from supervisor.gateway.site import Site
 from supervisor.gateway.token_meter import TokenMeter
+from supervisor.instances.kept_connections import KeptConnections
 from supervisor.models.catalog import ModelEntry
 from supervisor.telemetry.journal import Journal
 from tests.fakes.generation import FakeGeneration
@@ -70,6 +71,7 @@ class FakeLaunch:
     headers: Mapping[str, str] = field(default_factory=lambda: {"Authorization": f"Bearer {KEY}"})
     instance_id: str = "demo-1"
     calls: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(3))
+    kept: KeptConnections = field(default_factory=KeptConnections)
 
 
 @dataclass

@@ -19,6 +19,10 @@ class FakeGeneration:
         """The body, marked."""
         return {**body, "stream": True, "return_progress": True}
 
+    def prepare_whole(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        """The body, marked, where a test wants it."""
+        return {**body, "whole": True} if body.get("wholly") else None
+
     def name_stop(self, sent: dict[str, Any]) -> dict[str, Any]:
         """As llama-server is asked."""
         return name_stop(sent)

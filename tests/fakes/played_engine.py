@@ -114,6 +114,8 @@ class PlayedEngine:
                 pass
         except (ConnectionError, asyncio.IncompleteReadError):
             self.left.set()
+        except asyncio.CancelledError:
+            return  # the block is over, and a kept connection waits for more; asyncio stumbles over cancelled handlers
         finally:
             self._handlers.discard(task)
             writer.close()

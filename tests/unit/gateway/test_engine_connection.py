@@ -11,7 +11,16 @@ import anyio
 import pytest
 
 from engines.contract import Endpoint
-from supervisor.gateway.engine_connection import CutError, EngineConnection, NotReachedError, SilentError, ask
+from supervisor.gateway.engine_connection import (
+    CutError,
+    EngineConnection,
+    NotReachedError,
+    SilentError,
+    StaleError,
+    ask,
+    post_bytes,
+)
+from supervisor.instances.kept_connections import KeptConnections
 from tests.fakes.gateway import PATIENCE_SECONDS
 from tests.support.sockets import short_socket_folder
 
@@ -43,7 +52,7 @@ async def _asked(
             server = await asyncio.start_unix_server(serve, folder / "e.sock")
         async with server:
             with anyio.fail_after(PATIENCE_SECONDS * 3):
-                connection = await ask(endpoint, "/v1/x", {"Authorization": "Bearer k"}, body, patience)
+                connection = await ask(endpoint, post_bytes("/v1/x", {"Authorization": "Bearer k"}, body), patience)
                 try:
                     yield connection
                 finally:
@@ -141,7 +150,7 @@ async def test_nobody_there_is_not_reached(tmp_path: Path) -> None:
         port = unused.getsockname()[1]
         for endpoint in (Endpoint(folder / "no.sock"), Endpoint(folder / "left.sock"), Endpoint(port=port)):
             with pytest.raises(NotReachedError):
-                await ask(endpoint, "/", {}, b"", 1.0)
+                await ask(endpoint, post_bytes("/", {}, b""), 1.0)
 
 
 async def test_an_engine_that_is_slow_to_take_connections_is_waited_for() -> None:
@@ -154,7 +163,7 @@ async def test_an_engine_that_is_slow_to_take_connections_is_waited_for() -> Non
         async with anyio.create_task_group() as tasks:
 
             async def one() -> None:
-                asked.append(await ask(Endpoint(folder / "e.sock"), "/", {}, b"", 5.0))
+                asked.append(await ask(Endpoint(folder / "e.sock"), post_bytes("/", {}, b""), 5.0))
 
             for _ in range(8):
                 tasks.start_soon(one)
@@ -254,3 +263,101 @@ async def test_last_words_are_told_at_once() -> None:
 
     async with _asked(engine) as connection:
         assert await connection.read(hurry=False) == b"data: [DONE]\n\n"
+
+
+WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+AGAIN = post_bytes("/v1/x", {}, b"{}", keeps=True)
+
+
+async def test_a_kept_connection_carries_the_next_request() -> None:
+    """One connection, one answer after the other."""
+
+    async def engine(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await _request(reader)
+            writer.write(WHOLE)
+
+    kept = KeptConnections()
+    async with _asked(engine) as connection:
+        for _ in range(3):
+            assert (await connection.status(), await connection.read_all()) == (200, b"ok")
+            connection.keep(kept)
+            assert kept.take() is connection
+            connection.again(AGAIN, PATIENCE_SECONDS)
+        kept.close()
+
+
+@pytest.mark.parametrize("at", ["before", "after"])
+async def test_a_kept_connection_that_the_engine_closes_is_stale(at: str) -> None:
+    """Before the next request, it is not given out; with it, that may be sent again: nothing was answered."""
+
+    async def engine(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _request(reader)
+        writer.write(WHOLE)
+        if at == "after":
+            await _request(reader)
+
+    kept = KeptConnections()
+    async with _asked(engine) as connection:
+        await connection.read_all()
+        connection.keep(kept)
+        if at == "before":
+            with anyio.fail_after(PATIENCE_SECONDS):
+                while kept.take() is not None:
+                    kept.keep(connection)
+                    await anyio.lowlevel.checkpoint()
+            kept.close()
+            return
+        assert kept.take() is connection
+        connection.again(AGAIN, PATIENCE_SECONDS)
+        with pytest.raises(StaleError):
+            await connection.status()
+        kept.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok",
+        b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        WHOLE + b"and more",
+        HEAD + b"2\r\nok\r\n0\r\n\r\nand more",
+    ],
+)
+async def test_a_connection_is_not_kept_against_the_engines_word(answer: bytes) -> None:
+    """One that it closes, one that is too old to be kept, and one on which it says more than it was asked."""
+    kept = KeptConnections()
+
+    async def engine(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _request(reader)
+        writer.write(answer)
+        await reader.read()
+
+    async with _asked(engine) as connection:
+        assert await connection.read_all() == b"ok"
+        connection.keep(kept)
+        assert kept.take() is None
+        kept.close()
+
+
+async def test_an_engine_that_speaks_unasked_loses_its_connection() -> None:
+    """What came could be taken for the answer to the next request."""
+    kept = KeptConnections()
+    goes_on = asyncio.Event()
+
+    async def engine(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _request(reader)
+        writer.write(WHOLE)
+        await goes_on.wait()
+        writer.write(WHOLE)
+        await reader.read()
+
+    async with _asked(engine) as connection:
+        assert await connection.read_all() == b"ok"
+        connection.keep(kept)
+        goes_on.set()
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while kept.take() is not None:
+                kept.keep(connection)
+                await anyio.lowlevel.checkpoint()
+        kept.close()

@@ -17,7 +17,7 @@ from supervisor.events import InternalError
 from supervisor.gateway.doorkeeper import Access
 from supervisor.gateway.site import Site
 from tests.fakes.gateway import KEY, running_gateway
-from tests.fakes.played_engine import PlayedEngine, stream, whole
+from tests.fakes.played_engine import Play, PlayedEngine, stream, whole
 
 DATA = Path(__file__).parents[2] / "data" / "gateway"
 CHAT = (DATA / "chat.sse").read_bytes()
@@ -103,18 +103,15 @@ async def test_a_requests_keep_alive_goes_with_its_lease() -> None:
 
 
 async def test_embeddings_pass_as_they_are() -> None:
-    """Nothing is read or changed in an embedding; an engine that keeps its connections is not taken at its word.
-
-    Prevents: an idle connection that the engine has just closed made the next request fail with 502.
-    """
+    """Nothing is read or changed in an embedding; the next one may go over the same connection."""
     body = b'{"object":"list","data":[{"embedding":[0.1]}],"model":"demo"}'
     async with running_gateway(PlayedEngine(whole(body, keep_alive=True))) as gateway:
         for _ in range(2):
             async with gateway.client.post("/v1/embeddings", json={"model": "demo", "input": "hi"}) as answer:
                 assert await answer.read() == body
         assert gateway.router.asked[0] == ("demo", Capability.EMBEDDINGS)
-        assert gateway.engine.connections == 2
-        assert gateway.engine.heard[0].headers["connection"] == "close"
+        assert gateway.engine.connections == 1
+        assert gateway.engine.heard[0].headers["connection"] == "keep-alive"
         assert "stream" not in gateway.engine.heard[0].json
         assert not gateway.broker.leases[0].abandoned
 
@@ -342,3 +339,31 @@ async def test_nothing_is_sent_before_the_wait_is_long() -> None:
         assert (await reader.readline()).startswith(b"HTTP/1.1 503")
         writer.close()
         await writer.wait_closed()
+
+
+async def test_a_brief_answer_is_asked_for_whole() -> None:
+    """And told as the engine told it, with its figures; the next goes over the same connection."""
+    brief = SAY_HI | {"wholly": True, "max_tokens": 4}
+    said = {"object": "chat.completion", "choices": [{"index": 0}], "timings": {"prompt_n": 3, "cache_n": 1}}
+    async with running_gateway(PlayedEngine(whole(orjson.dumps(said), keep_alive=True))) as gateway:
+        for _ in range(2):
+            async with gateway.client.post("/v1/chat/completions", json=brief) as answer:
+                assert (await answer.json())["choices"] == said["choices"]
+        assert gateway.engine.heard[0].json["whole"] is True
+        assert "stream" not in gateway.engine.heard[0].json
+        assert gateway.engine.connections == 1
+        assert (await gateway.finished()).prompt_tokens == 4
+
+
+async def test_a_connection_that_was_closed_meanwhile_costs_no_request() -> None:
+    """Prevents: an idle connection that the engine had just closed made the next request fail with 502."""
+    body = b'{"object":"list","data":[],"model":"demo"}'
+    closes = Play([], headers=False, ending="cut")
+    plays = (whole(body, keep_alive=True), closes, whole(body, keep_alive=True))
+    async with running_gateway(PlayedEngine(*plays)) as gateway:
+        for _ in range(2):
+            async with gateway.client.post("/v1/embeddings", json={"model": "demo", "input": "hi"}) as answer:
+                assert answer.status == 200
+        assert gateway.engine.connections == 2
+        assert len(gateway.engine.heard) == 3
+        assert not any(lease.abandoned for lease in gateway.broker.leases)
