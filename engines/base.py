@@ -61,7 +61,7 @@ class AdapterDefaults:
         """The log tells nothing of memory."""
         return None
 
-    def prepare_generation(self, body: dict[str, Any]) -> dict[str, Any]:
+    def prepare_generation(self, body: dict[str, Any], *, progress: bool = True) -> dict[str, Any]:  # noqa: ARG002  one has none
         """As it is."""
         return body
 

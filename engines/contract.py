@@ -303,8 +303,8 @@ class EngineAdapter(Protocol):
         """What an answer of ``health_path`` means."""
         ...
 
-    def prepare_generation(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The client's body as it is sent upstream: always a stream that reports progress."""
+    def prepare_generation(self, body: dict[str, Any], *, progress: bool = True) -> dict[str, Any]:
+        """The client's body as it is sent upstream: a stream, that reports progress unless told otherwise."""
         ...
 
     def prepare_whole(self, body: dict[str, Any]) -> dict[str, Any] | None:

@@ -164,9 +164,9 @@ class LlamaCppAdapter(AdapterDefaults):
         """See ``health.read_health``."""
         return health.read_health(status, body)
 
-    def prepare_generation(self, body: dict[str, Any]) -> dict[str, Any]:
+    def prepare_generation(self, body: dict[str, Any], *, progress: bool = True) -> dict[str, Any]:
         """See ``generation.prepare_generation``."""
-        return generation.prepare_generation(body)
+        return generation.prepare_generation(body, progress=progress)
 
     def prepare_whole(self, body: dict[str, Any]) -> dict[str, Any] | None:
         """See ``generation.prepare_whole``."""

@@ -16,12 +16,12 @@ _STOPPED = b'"stopping_word":"'
 _OF_STREAMS = frozenset({"id_slot", "return_progress", "stream_options"})
 
 
-def prepare_generation(body: dict[str, Any]) -> dict[str, Any]:
-    """The body for the engine: a stream, with progress; usage too when the client asked for no stream.
+def prepare_generation(body: dict[str, Any], *, progress: bool = True) -> dict[str, Any]:
+    """The body for the engine: a stream, with progress if so told; usage too when the client asked for no stream.
 
     A client's ``id_slot`` is left out: which slot serves whom is not a client's to say.
     """
-    sent = {**body, "stream": True, "return_progress": True}
+    sent = {**body, "stream": True, "return_progress": progress}
     sent.pop("id_slot", None)
     if not body.get("stream"):
         options = body.get("stream_options")

@@ -122,9 +122,9 @@ class MlxAdapter(AdapterDefaults):
         """See ``health.read_health``."""
         return health.read_health(status, body)
 
-    def prepare_generation(self, body: dict[str, Any]) -> dict[str, Any]:
+    def prepare_generation(self, body: dict[str, Any], *, progress: bool = True) -> dict[str, Any]:
         """See ``generation.prepare_generation``."""
-        return generation.prepare_generation(body)
+        return generation.prepare_generation(body, progress=progress)
 
     def stop_string(self, data: bytes) -> str | None:
         """See ``generation.stop_string``."""

@@ -9,9 +9,9 @@ _PROGRESS = b'"prompt_progress":'
 _STOPPED = b'"stop_reason":'
 
 
-def prepare_generation(body: dict[str, Any]) -> dict[str, Any]:
-    """The body for the engine: a stream, with progress; usage too when the client asked for no stream."""
-    sent = {**body, "stream": True, "return_progress": True}
+def prepare_generation(body: dict[str, Any], *, progress: bool = True) -> dict[str, Any]:
+    """The body for the engine: a stream, with progress if so told; usage too when the client asked for no stream."""
+    sent = {**body, "stream": True, "return_progress": progress}
     if not body.get("stream"):
         options = body.get("stream_options")
         sent["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}

@@ -168,6 +168,7 @@ class Chats:
         tools = asked.chat["tools"] if watches_calls(asked.chat) else None
         if asked.chat.get("stream"):
             asked.chat["stream_options"] = {"include_usage": True}
+            client.ends = asked.settle is None
             await self._relay.stream(call, client, partial(_translate, tools, asked))
             if asked.settle is not None:
                 await client.send(await asked.settle())

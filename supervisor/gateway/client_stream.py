@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from aiohttp import web
 
@@ -36,19 +37,53 @@ class ClientLeftError(Exception):
     """The client's connection is gone; nothing can be said to it."""
 
 
+class ToldToWait:
+    """A block; a class and no generator: there is one a request."""
+
+    __slots__ = ("_after", "_say", "_teller", "_timer")
+
+    def __init__(self, after: float, say: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
+        """``say``: begun after so many seconds, and cancelled with the block; None: nothing is said."""
+        self._after = after
+        self._say = say
+        self._timer: asyncio.TimerHandle | None = None
+        self._teller: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> None:
+        if self._say is not None:
+            # A timer costs a request next to nothing; a task exists only for those that really wait.
+            self._timer = asyncio.get_running_loop().call_later(self._after, self._begin, self._say)
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._teller is not None:
+            self._teller.cancel()
+            await asyncio.wait([self._teller])
+
+    def _begin(self, say: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._teller = asyncio.get_running_loop().create_task(say())
+
+
 class _Answer(web.StreamResponse):
     # The headers go out with the first bytes: one system call less, and the client wakes once.
     _send_headers_immediately = False
 
 
 class ClientStream:
-    """Sends 200 and the headers with the first bytes, and not before."""
+    """Sends 200 and the headers with the first bytes, and not before.
+
+    Attributes:
+        ends: nothing is said after what the engine said.
+    """
 
     def __init__(self, request: web.Request, exchange: Exchange, form: StreamForm = SERVER_SENT_EVENTS) -> None:
         self._request = request
         self._form = form
         self._exchange = exchange
         self._response: web.StreamResponse | None = None
+        self._ended = False
+        self.ends = True
         self._starting = asyncio.Lock()
 
     @property
@@ -65,6 +100,20 @@ class ClientStream:
         self._exchange.content_sent()
         await self._write(data)
 
+    async def send_last(self, data: bytes) -> None:
+        """Send the last of the content, and the end of the answer with it: the client has all in one piece.
+
+        Raises:
+            ClientLeftError: it left.
+        """
+        self._exchange.content_sent()
+        response = self._response or await self._start()
+        self._ended = True
+        try:
+            await response.write_eof(data)
+        except ConnectionError as error:
+            raise ClientLeftError from error
+
     async def last_words(self, data: bytes) -> None:
         """Send what is no part of the answer: why it ends.
 
@@ -76,37 +125,24 @@ class ClientStream:
     async def finish(self) -> web.StreamResponse:
         """End the answer properly, even if nothing was sent."""
         response = await self._start()
+        if self._ended:
+            return response
         try:
             await response.write_eof()
         except ConnectionError as error:
             raise ClientLeftError from error
         return response
 
-    @asynccontextmanager
-    async def told_to_wait(self, after: float, interval: float) -> AsyncIterator[None]:
+    def told_to_wait(self, after: float, interval: float) -> ToldToWait:
         """While the block waits longer than ``after`` seconds for its first content, say so every ``interval``.
 
         It is said as the API's clients skip it, and the first time sends the status; some APIs have no way to say it.
         """
-        # A timer costs a request next to nothing; a task exists only for those that really wait.
-        loop = asyncio.get_running_loop()
-        teller: asyncio.Task[None] | None = None
+        words = self._form.waiting
+        return ToldToWait(after, None if words is None else partial(self.say_waiting, words, interval))
 
-        def begin() -> None:
-            nonlocal teller
-            if self._form.waiting is not None:
-                teller = loop.create_task(self._say_waiting(self._form.waiting, interval))
-
-        timer = loop.call_later(after, begin)
-        try:
-            yield
-        finally:
-            timer.cancel()
-            if teller is not None:
-                teller.cancel()
-                await asyncio.wait([teller])
-
-    async def _say_waiting(self, words: bytes, interval: float) -> None:
+    async def say_waiting(self, words: bytes, interval: float) -> None:
+        """Say ``words`` every ``interval`` seconds until there is content."""
         while not self._exchange.has_content:
             try:
                 await self._write(words)

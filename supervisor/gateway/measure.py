@@ -83,19 +83,21 @@ class Measure:
 
     def result(self) -> Worked | None:
         """The figures; None: the engine wrote nothing."""
-        if self._whole is not None:
+        if self._whole is not None or self._first is None:
             return self._whole
-        if self._first is None:
-            return None
         timings = _timings_of(self._timings)
         read, cached, written = (_count(timings, key) for key in ("prompt_n", "cache_n", "predicted_n"))
-        return Worked(
+        worked = Worked(
             prompt_tokens=None if read is None else read + (cached or 0),
             cached_tokens=cached,
             generated_tokens=written,
             first_token_seconds=self._first - self._started,
             token_seconds=self._mean(timings, written),
+            prompt_seconds=_seconds(timings, "prompt_ms"),
         )
+        if self._timings:
+            self._whole = worked  # nothing follows an engine's figures that would change them
+        return worked
 
     def _mean(self, timings: dict[str, Any], written: int | None) -> float | None:
         took = _seconds(timings, "predicted_ms")

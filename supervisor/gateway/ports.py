@@ -164,8 +164,8 @@ class Router(Protocol):
 class Generation(Protocol):
     """The part of an engine's adapter that a request needs."""
 
-    def prepare_generation(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The client's body as it is sent to the engine: always a stream that reports progress."""
+    def prepare_generation(self, body: dict[str, Any], *, progress: bool = True) -> dict[str, Any]:
+        """The client's body as it is sent to the engine: a stream, that reports progress unless told otherwise."""
         ...
 
     def prepare_whole(self, body: dict[str, Any]) -> dict[str, Any] | None:

@@ -16,11 +16,11 @@ import orjson
 from engines.contract import EngineKind
 from supervisor.errors import UpstreamError
 from supervisor.gateway.asking import Asking, Question, Read, Reading
-from supervisor.gateway.brief import is_brief
+from supervisor.gateway.brief import is_brief, is_read_at_once
 from supervisor.gateway.client_stream import ClientStream
 from supervisor.gateway.conversations import Conversations, NoConversations
 from supervisor.gateway.exchange import Exchange
-from supervisor.gateway.measure import Measure
+from supervisor.gateway.measure import Measure, Worked
 from supervisor.gateway.media import refuse_unread_media
 from supervisor.gateway.ports import GatewaySettings, Generation
 from supervisor.gateway.prompt_size import estimate_tokens
@@ -96,7 +96,8 @@ class Relay:
             await _pass_on(reading, plain, passing, client, measure)
 
         async with client.told_to_wait(settings.early_header, settings.waiting_interval):
-            await self._ask(call, _sent(adapter, call), read)
+            progress = wrap is not None or not is_read_at_once(call.body)
+            await self._ask(call, _sent(adapter, call, progress=progress), read)
 
     async def folded(self, call: Call, kind: str) -> dict[str, Any]:
         """Ask for a stream, and give the whole answer of that ``kind``; what can't be streamed is asked whole."""
@@ -121,9 +122,7 @@ class Relay:
     async def _brief(self, call: Call, sent: dict[str, Any]) -> dict[str, Any]:
         async def read(reading: Reading) -> dict[str, Any]:
             document = _document(await reading.upstream.body(), reading.model)
-            worked = call.exchange.measure(call.entry.id, self._meter).whole(document.get("timings"))
-            if worked.prompt_tokens is not None:
-                reading.turn.told(worked.prompt_tokens, worked.cached_tokens or 0, worked.prompt_seconds)
+            _tell_turn(reading, call.exchange.measure(call.entry.id, self._meter).whole(document.get("timings")))
             return document
 
         return await self._ask(call, sent, read, whole=True)
@@ -148,8 +147,8 @@ class Relay:
         return await self._asking.ask(Question(call.exchange, entry, post, tokens, talk, call.keep_alive), read)
 
 
-def _sent(adapter: Generation, call: Call) -> dict[str, Any]:
-    sent = adapter.prepare_generation(call.body)
+def _sent(adapter: Generation, call: Call, *, progress: bool = True) -> dict[str, Any]:
+    sent = adapter.prepare_generation(call.body, progress=progress)
     return adapter.name_stop(sent) if call.name_stop else sent
 
 
@@ -173,10 +172,18 @@ async def _pass_on(
             upstream.finish()
         if ready:
             watchdog.since = math.inf
-            await client.send(ready)
+            await (client.send_last(ready) if passing.done and client.ends else client.send(ready))
             watchdog.since = monotonic()
         if passing.error is not None:
             raise refusal(passing.error, reading.model)
+    if plain.progress is None:
+        _tell_turn(reading, measure.result())
+
+
+def _tell_turn(reading: Reading, worked: Worked | None) -> None:
+    """What the engine's own figures say of the prompt, where it sent no reports."""
+    if worked is not None and worked.prompt_tokens is not None:
+        reading.turn.told(worked.prompt_tokens, worked.cached_tokens or 0, worked.prompt_seconds)
 
 
 async def _fold_up(

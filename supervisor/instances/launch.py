@@ -104,8 +104,7 @@ class Launch:
         progress_at: monotonic second at which a request last heard anything of it.
         listeners: told of each line that it writes.
         unfinished: the line that it is writing, as far as it has come.
-        rebuild: seconds that its end costs the conversations that its slots hold.
-        saving: seconds that it takes to save them before its end.
+        costs: works out ``rebuild`` and ``saving``.
     """
 
     def __init__(self, ticket: LaunchTicket, plan: LaunchPlan, instance_id: str, generation: int, pid: int) -> None:
@@ -123,9 +122,19 @@ class Launch:
         self.progress_at = time.monotonic()
         self.listeners: list[Callable[[str], None]] = []
         self.unfinished: Callable[[], str] = str
-        self.rebuild = self.saving = 0.0
+        self.costs: Callable[[], tuple[float, float]] = _costs_nothing
         self._overdue: float | None = None
         self._look = anyio.Event()
+
+    @property
+    def rebuild(self) -> float:
+        """Seconds that its end costs the conversations that its slots hold."""
+        return self.costs()[0]
+
+    @property
+    def saving(self) -> float:
+        """Seconds that it takes to save them before its end."""
+        return self.costs()[1]
 
     def wrote(self, lines: Sequence[str]) -> None:
         """It has written these lines."""
@@ -155,6 +164,10 @@ class Launch:
         await self.session.close()
         if self.endpoint.socket_path is not None:
             self.endpoint.socket_path.unlink(missing_ok=True)
+
+
+def _costs_nothing() -> tuple[float, float]:
+    return 0.0, 0.0
 
 
 def _session(endpoint: Endpoint) -> aiohttp.ClientSession:

@@ -119,6 +119,8 @@ class LogTail:
         self._append(rest)
 
     def _split(self, data: bytes) -> list[str]:
+        if not self._length and (plain := _plain_lines(data, self._max_line)) is not None:
+            return plain
         lines = []
         for part in data.splitlines(keepends=True):
             body = part.rstrip(b"\r\n")
@@ -138,6 +140,16 @@ class LogTail:
         self._head.clear()
         self._length = 0
         return line
+
+
+def _plain_lines(data: bytes, max_line: int) -> list[str] | None:
+    """The lines of data that is as engines mostly write it: whole lines of plain characters; None: it is not."""
+    if not data.endswith(b"\n") or not data.isascii():
+        return None
+    lines = data[:-1].decode("ascii").split("\n")
+    if not "".join(lines).replace("\t", "").isprintable() or max(map(len, lines)) > max_line:
+        return None
+    return lines
 
 
 def _render(head: bytes, length: int) -> str:

@@ -197,6 +197,7 @@ class Keeper:
         if launch is None or slots is None or (page is not None and page.launch is launch):
             return
         page = self._pages[instance.id] = LaunchSlots(launch, slots, self.folder())
+        launch.costs = partial(self._costs, page)
         if self._tasks is None:
             page.keyed.set()
         else:
@@ -215,7 +216,6 @@ class Keeper:
             async with self._locks.alone(page) as current:
                 if current and slot not in page.active:
                     await save(page, slot, self._filing(page), "stop")
-            self._tell_costs(page)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Write slots that are idle, and let old files go, until cancelled."""
@@ -227,8 +227,6 @@ class Keeper:
                 while True:
                     self._wake = anyio.Event()
                     due = await self._idle.look()
-                    for page in self._pages.values():
-                        self._tell_costs(page)
                     now = self._clock.monotonic()
                     if now >= trim_at:
                         await self.store.trim(self._limits().files)
@@ -345,18 +343,18 @@ class Keeper:
             why = f"of {plan.expected} tokens that it should have had of a prompt, the slot had {read.cached}"
             self._tasks.start_soon(give_up, page, slot, plan.restore, why, self._filing(page))
         launch = page.launch
-        self._tell_costs(page)
         served = (begun.request_id, launch.plan.model_id, launch.instance_id, slot, turn.outcome)
         self._bus.publish(SessionServed(*served, read.cached, read.total))
-        if launch.saving or page.unsettled:  # else there is nothing that ``run`` would write or ask
+        # Else there is nothing that ``run`` would write or ask.
+        if page.unsettled or (self._keeps(page) and page.worth_saving(LEAST_SECONDS)):
             self._wake.set()
 
-    def _tell_costs(self, page: LaunchSlots) -> None:
+    def _costs(self, page: LaunchSlots) -> tuple[float, float]:
         """What the end of the launch costs those who hold conversations there, and those who wait for its memory."""
         speeds = self._speed(page)
-        page.launch.rebuild = sum(self._loss(page, each) for each in page.holdings.values())
+        rebuild = sum(self._loss(page, each) for each in page.holdings.values())
         unsaved = (page.holdings[slot] for slot in page.worth_saving(LEAST_SECONDS))
-        page.launch.saving = sum(speeds.transfer(each.tokens) for each in unsaved) if self._keeps(page) else 0.0
+        return rebuild, sum(speeds.transfer(each.tokens) for each in unsaved) if self._keeps(page) else 0.0
 
     def _loss(self, page: LaunchSlots, holding: Holding) -> float:
         """Seconds that the launch's end costs this one: a file is written and read, or all is computed anew."""

@@ -15,9 +15,9 @@ class FakeGeneration:
     def __init__(self, *, media: bool = True) -> None:
         self.media = media
 
-    def prepare_generation(self, body: dict[str, Any]) -> dict[str, Any]:
+    def prepare_generation(self, body: dict[str, Any], *, progress: bool = True) -> dict[str, Any]:
         """The body, marked."""
-        return {**body, "stream": True, "return_progress": True}
+        return {**body, "stream": True, "return_progress": progress}
 
     def prepare_whole(self, body: dict[str, Any]) -> dict[str, Any] | None:
         """The body, marked, where a test wants it."""

@@ -129,7 +129,6 @@ async def _storm(folder: Path, seed: int) -> AsyncIterator[_Storm]:
         model = folder / "m.gguf"
         model.write_bytes(b"GGUF")
         launch = cast("Any", on.page.launch)
-        launch.rebuild = launch.saving = 0.0
         launch.plan = replace(launch.plan, argv=(*launch.plan.argv, "--parallel", "2"))
         instance = SimpleNamespace(
             id="m-1", entry=replace(model_entry(), files=(model,)), is_starting=True, launch=None
