@@ -355,6 +355,16 @@ async def test_a_brief_answer_is_asked_for_whole() -> None:
         assert (await gateway.finished()).prompt_tokens == 4
 
 
+@pytest.mark.parametrize(("words", "reports"), [("Say hi", False), ("Say hi " * 200, True)])
+async def test_a_short_prompt_is_streamed_without_reports(words: str, *, reports: bool) -> None:
+    """What it had of the prompt is told at the end; the client gets the stream as ever."""
+    async with running_gateway(PlayedEngine(stream(CHAT))) as gateway:
+        body = SAY_HI | {"stream": True, "messages": [{"role": "user", "content": words}]}
+        async with gateway.client.post("/v1/chat/completions", json=body) as answer:
+            assert await answer.read() == _without_progress(CHAT)
+        assert gateway.engine.heard[0].json["return_progress"] is reports
+
+
 async def test_a_connection_that_was_closed_meanwhile_costs_no_request() -> None:
     """Prevents: an idle connection that the engine had just closed made the next request fail with 502."""
     body = b'{"object":"list","data":[],"model":"demo"}'
