@@ -91,28 +91,18 @@ class ClientStream:
         """Whether the status is out: from then on an error can only be an event."""
         return self._response is not None
 
-    async def send(self, data: bytes) -> None:
+    async def send(self, data: bytes, *, last: bool = False) -> None:
         """Send content; returns when the client takes it.
 
-        Raises:
-            ClientLeftError: it left.
-        """
-        self._exchange.content_sent()
-        await self._write(data)
-
-    async def send_last(self, data: bytes) -> None:
-        """Send the last of the content, and the end of the answer with it: the client has all in one piece.
+        Args:
+            data: some of it.
+            last: the end of the answer goes out with it, in one piece.
 
         Raises:
             ClientLeftError: it left.
         """
         self._exchange.content_sent()
-        response = self._response or await self._start()
-        self._ended = True
-        try:
-            await response.write_eof(data)
-        except ConnectionError as error:
-            raise ClientLeftError from error
+        await self._write(data, last=last)
 
     async def last_words(self, data: bytes) -> None:
         """Send what is no part of the answer: why it ends.
@@ -150,10 +140,14 @@ class ClientStream:
                 return  # the handler is cancelled, or finds out by itself
             await asyncio.sleep(interval)
 
-    async def _write(self, data: bytes) -> None:
+    async def _write(self, data: bytes, *, last: bool = False) -> None:
         response = self._response or await self._start()
         try:
-            await response.write(data)
+            if last:
+                self._ended = True
+                await response.write_eof(data)
+            else:
+                await response.write(data)
         except ConnectionError as error:
             raise ClientLeftError from error
 

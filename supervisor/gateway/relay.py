@@ -172,7 +172,7 @@ async def _pass_on(
             upstream.finish()
         if ready:
             watchdog.since = math.inf
-            await (client.send_last(ready) if passing.done and client.ends else client.send(ready))
+            await client.send(ready, last=passing.done and client.ends)
             watchdog.since = monotonic()
         if passing.error is not None:
             raise refusal(passing.error, reading.model)
