@@ -138,6 +138,11 @@ class Book:
         """Nobody uses it and nobody waits for it."""
         return not self.queue and not self.leases
 
+    @property
+    def is_full(self) -> bool:
+        """It serves, and has no slot free."""
+        return self.instance.accepting and self.retiring is None and len(self.leases) >= self.instance.slots
+
     def holds(self, ledger: Ledger) -> bool:
         """Whether it has a process, or memory, or what is left of either."""
         return not self.instance.at_rest or self.instance.id in ledger.entries

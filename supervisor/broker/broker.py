@@ -238,7 +238,8 @@ class Broker:
             self._grant(Grant(ticket, free[0], book.service), waiter, book)
             return waiter
         book.queue.append(waiter)
-        self.pump()
+        if len(book.queue) == 1 or not book.is_full:  # else it waits for a slot, as those before it do
+            self.pump()
         if not waiter.settled:
             position = book.queue.index(waiter) + 1
             self._bus.publish(RequestQueued(request.request_id, ticket.model_id, request.caller, position))
