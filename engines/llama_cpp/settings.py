@@ -96,7 +96,7 @@ class LlamaCppSettings(LaunchSettings):
         str | None, BeforeValidator(_cache_type), Auto, WithJsonSchema({"enum": [*_CACHE_TYPES, None]})
     ] = _setting("type of the KV cache")
     cache_ram: Annotated[int | None, BeforeValidator(_mebibytes), WithJsonSchema(_MIB_FORM)] = _setting(
-        "host memory for the prompt cache, as a size; 0 for none; auto: see the plan"
+        "host memory for the prompt cache, a size; 0 for none; auto: none where `cache` does as well, else 256MiB"
     )
     draft_tokens: Annotated[int | None, Auto] = _setting(
         "tokens that the draft model (`files.draft`) is ahead; auto: the engine's own", ge=1, le=64, strict=True

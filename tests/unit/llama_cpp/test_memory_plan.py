@@ -62,6 +62,26 @@ def test_extra_arguments_count(llama: ModelMetadata) -> None:
     assert second == first * (1 + 34 / 64) / 2
 
 
+def _cache_ram(draft: PlanDraft) -> str:
+    argv = LlamaCppAdapter().command(draft, BuildFacts(None, None, None)).argv
+    return argv[argv.index("--cache-ram") + 1]
+
+
+def test_no_second_copy_is_made_of_what_files_keep(llama: ModelMetadata) -> None:
+    """Prevents: whoever took over the slot of 6,000 tokens waited 130 ms for a copy in memory, file or no file."""
+    kept = {"slot_files": Path("/state/kv")}
+    assert _cache_ram(_draft(llama, **kept)) == "0"
+    assert _cache_ram(_draft(llama, **kept, settings=LlamaCppSettings(cache_ram="512MiB"))) == "512"
+    assert _cache_ram(_draft(llama)) == "256"
+
+
+@pytest.mark.parametrize("architecture", ["gemma3", "mamba"])
+def test_what_files_can_not_restore_is_copied(architecture: str) -> None:
+    """Windows and recurrent states."""
+    metadata = metadata_of_row(_header(architecture))
+    assert _cache_ram(_draft(metadata, slot_files=Path("/state/kv"))) == "256"
+
+
 def test_the_prompt_cache_is_counted(llama: ModelMetadata) -> None:
     """It grows unseen, up to what the plan says."""
     tables = [table_of(_draft(llama, settings=LlamaCppSettings(cache_ram=size))) for size in ("0", "512MiB")]
