@@ -13,6 +13,8 @@ from engines.slots import PromptRead, SlotAnswer, SlotCall
 if TYPE_CHECKING:
     from engines.contract import LaunchPlan
 
+_OK = 200
+
 
 class MlxSlots:
     """Implements ``Slots`` for the MLX server."""
@@ -47,24 +49,28 @@ class MlxSlots:
         return {}
 
     def save(self, slot: int, name: str) -> SlotCall:
-        """It has no such call.
+        """All that it keeps, by its own names: ``POST /admin/cache``."""
+        del slot, name
+        return SlotCall("/admin/cache", b'{"action":"flush"}')
+
+    def restore(self, slot: int, name: str) -> SlotCall:
+        """It has no such call: it looks in its files whenever a prompt comes.
 
         Raises:
             NotImplementedError: always; nobody asks, as there is no folder.
         """
         raise NotImplementedError
 
-    def restore(self, slot: int, name: str) -> SlotCall:
-        """As ``save``.
-
-        Raises:
-            NotImplementedError: always.
-        """
-        raise NotImplementedError
-
-    def read_answer(self, status: int, _body: bytes) -> SlotAnswer:
-        """None is expected."""
-        return SlotAnswer(done=False, never=True, why=f"status {status}")
+    def read_answer(self, status: int, body: bytes) -> SlotAnswer:
+        """``{"saved": N, ...}``: prompts that were written now, and were not on the disk yet."""
+        try:
+            document = json.loads(body)
+        except ValueError:
+            document = None
+        saved = document.get("saved") if isinstance(document, dict) else None
+        if status != _OK or not isinstance(saved, int):
+            return SlotAnswer(done=False, why=f"status {status}")
+        return SlotAnswer(done=saved > 0, why="" if saved > 0 else "there was nothing new")
 
     def files_folder(self, _plan: LaunchPlan) -> Path | None:
         """None that others may write to or read."""

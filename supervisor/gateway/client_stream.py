@@ -83,6 +83,7 @@ class ClientStream:
         self._exchange = exchange
         self._response: web.StreamResponse | None = None
         self._ended = False
+        self._told_early: frozenset[str] | None = None
         self.ends = True
         self._starting = asyncio.Lock()
 
@@ -101,6 +102,8 @@ class ClientStream:
         Raises:
             ClientLeftError: it left.
         """
+        if self._told_early is not None and not self._exchange.has_content:
+            data = self._late_headers(self._told_early) + data
         self._exchange.content_sent()
         await self._write(data, last=last)
 
@@ -135,10 +138,17 @@ class ClientStream:
         """Say ``words`` every ``interval`` seconds until there is content."""
         while not self._exchange.has_content:
             try:
+                if self._told_early is None:
+                    self._told_early = frozenset(self._exchange.headers)
                 await self._write(words)
             except ClientLeftError:
                 return  # the handler is cancelled, or finds out by itself
             await asyncio.sleep(interval)
+
+    def _late_headers(self, known: frozenset[str]) -> bytes:
+        """What was no header yet when the first words went out, as comments, which all libraries skip."""
+        late = [(name, value) for name, value in self._exchange.headers.items() if name not in known]
+        return ("".join(f": {name}: {value}\n" for name, value in late) + "\n" if late else "").encode()
 
     async def _write(self, data: bytes, *, last: bool = False) -> None:
         response = self._response or await self._start()

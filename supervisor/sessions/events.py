@@ -26,29 +26,30 @@ class SessionServed(Event):
 class SessionSaved(Event):
     """What a slot held was written to a file.
 
-    ``why``: ``handover``, ``idle``, ``busy`` (others used the engine) or ``stop``.
+    ``why``: ``handover``, ``idle``, ``busy`` (others used the engine) or ``stop``. ``bytes`` and ``prefill_seconds``:
+    None where an engine keeps its conversations by itself.
     """
 
     model: str
     instance: str
     slot: int
     tokens: int
-    bytes: int
+    bytes: int | None
     seconds: float
-    prefill_seconds: float
+    prefill_seconds: float | None
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRestored(Event):
-    """A slot holds what a file held."""
+    """A slot holds what a file held; None where an engine keeps its conversations by itself."""
 
     model: str
     instance: str
     slot: int
     tokens: int
-    bytes: int
-    seconds: float
+    bytes: int | None
+    seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)

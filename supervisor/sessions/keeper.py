@@ -208,6 +208,7 @@ class Keeper:
         page, folder = self._page(launch), self.folder()
         if page is not None and page.slots.finds_itself and folder is not None:
             await self._own.write(folder)
+            await self._own.flush(page)
         if page is None or not self._keeps(page):
             return
         await look_again(page)

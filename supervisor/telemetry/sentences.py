@@ -60,8 +60,8 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "request_denied": "A request of {caller} for {model} was refused ({code}): {why}",
         "request_finished": "{method} {path} of {caller} ended with {status} ({outcome}) after {seconds}.",
         "response_not_stored": "A response was given and could not be kept, nothing can go on from it: {reason}",
-        "session_saved": "A conversation of {tokens} tokens with {model} was saved ({why}), {bytes} in {seconds}.",
-        "session_restored": "A conversation of {tokens} tokens with {model} was restored in {seconds}.",
+        "session_saved": "A conversation of {tokens} tokens with {model} was saved ({why}) in {seconds}, {bytes}.",
+        "session_restored": "A conversation of {tokens} tokens with {model} was restored ({seconds}).",
         "session_not_saved": "A conversation of {tokens} tokens with {model} was not saved: {reason}",
         "session_not_restored": "A saved conversation with {model} was of no use, and is computed anew: {reason}",
         "sessions_not_kept": "Conversations with {model} are not kept from now on: {reason}",
@@ -87,7 +87,13 @@ _GOOD = 400
 _LONG_WAIT_SECONDS = 1.0
 # What a fact that is None means, where it does not mean that it isn't known.
 _UNKNOWN = MappingProxyType(
-    {"beneficiary": "others", "next_build": "none", "build": "none", "reason": "nothing is held against it"}
+    {
+        "bytes": "by the engine itself",
+        "beneficiary": "others",
+        "next_build": "none",
+        "build": "none",
+        "reason": "nothing is held against it",
+    }
 )
 
 

@@ -24,7 +24,9 @@ def test_a_conversation_outlives_the_launch_and_the_daemon(tmp_path: Path, mlx_m
         assert talk.say() == "hit"
         assert ask(daemon, "/admin/v1/models/smol/unload", b"").status == 200
         assert talk.say() == "restored"
+        assert daemon.wait_for_event("session_saved", why="stop")["tokens"] > 100
         assert daemon.wait_for_event("session_served", outcome="restored")["cached_tokens"] > 100
+        assert daemon.wait_for_event("session_restored")["tokens"] > 100
     assert list((tmp_path / "state" / "kv").glob("mlx-*/*/*"))
     with running_daemon_sync(tmp_path, config, env=LOG_ALL) as daemon:
         talk.daemon = daemon

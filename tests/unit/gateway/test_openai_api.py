@@ -316,14 +316,17 @@ async def test_a_long_wait_is_told_and_its_denial_is_an_event() -> None:
 
 
 async def test_a_wait_that_ends_well_goes_on_as_a_stream() -> None:
-    """Comments, then the answer; SDKs skip the comments."""
+    """Comments, the last of which say what came too late to be a header, then the answer; SDKs skip the comments."""
     async with running_gateway(PlayedEngine(stream(CHAT)), early_header=0.0, waiting_interval=0.01) as gateway:
         hold = gateway.broker.hold = anyio.Event()
         async with gateway.client.post("/v1/chat/completions", json=SAY_HI | {"stream": True}) as answer:
             assert await answer.content.readline() == b": waiting\n"
             hold.set()
             rest = await answer.read()
-        assert rest.removeprefix(b"\n").replace(b": waiting\n\n", b"") == _without_progress(CHAT)
+        late, _, said = rest.removeprefix(b"\n").replace(b": waiting\n\n", b"").partition(b"\n\n")
+        assert b": x-enginehouse-instance: demo-1" in late.split(b"\n")
+        assert all(line.startswith(b": x-enginehouse-") for line in late.split(b"\n"))
+        assert said == _without_progress(CHAT)
 
 
 async def test_nothing_is_sent_before_the_wait_is_long() -> None:
