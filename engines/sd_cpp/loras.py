@@ -1,8 +1,8 @@
 """Whether a LoRA may be given to a model, from the two headers.
 
 sd-server does not look: a LoRA whose shapes don't fit ends the whole process (``GGML_ASSERT`` in ``lora.hpp``). Names
-come in several spellings, which the engine translates. What is spelled as the model's own tensors must have their
-shape; of what is not, a tensor that it could be for must at least exist.
+come in several spellings, which the engine translates. What is spelled as the model's own tensors, or as diffusers
+spells them, must have their shape; of what is not, a tensor that it could be for must at least exist.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from engines.contract import ModelMetadata
 from engines.formats.diffusion import packed_tensors, read_file
 from engines.pictures import LoraMisfitError
+from engines.sd_cpp.diffusers_names import checkpoint_names
 
 Shape = tuple[int, ...]
 
@@ -57,17 +58,18 @@ def check_lora(metadata: ModelMetadata, lora: Path) -> str | None:
     if not changes:
         what = "changes text encoders only" if in_text else "holds nothing that a LoRA is made of"
         raise LoraMisfitError(f"{lora.name} {what}, so it can't be checked against the model")
-    known = [change for change in changes if change.name in model]
-    for change in known:
-        there = model[change.name]
+    named = [(change, _name_in(model, change.name)) for change in changes]
+    known = [(change, name) for change, name in named if name is not None]
+    for change, name in known:
+        there = model[name]
         if prod(change.shape) != prod(there) or change.shape[0] != there[0] or (change.deep and len(there) == 2):  # noqa: PLR2004  a matrix
             raise LoraMisfitError(
                 f"{lora.name} is for another model: its change of {change.name} is {_text(change.shape)}, and there "
                 f"the model has {_text(there)}"
             )
     places = _places(model.values())
-    for change in changes:
-        if change.name not in model and not _could_be(change, places):
+    for change in (change for change, name in named if name is None):
+        if not _could_be(change, places):
             raise LoraMisfitError(
                 f"{lora.name} is for another model: nothing in this one could take its change of {change.name}, "
                 f"{_text(change.shape)}"
@@ -75,6 +77,13 @@ def check_lora(metadata: ModelMetadata, lora: Path) -> str | None:
     if known:
         return None
     return f"no tensor of {lora.name} is named like one of the model: it may change nothing"
+
+
+def _name_in(model: Mapping[str, Shape], name: str) -> str | None:
+    """The model's tensor of this name, or of one that means the same; None: there is none."""
+    if name in model:
+        return name
+    return next((other for other in checkpoint_names(name) if other in model), None)
 
 
 def _changes(shapes: Mapping[str, Shape]) -> tuple[list[Change], bool]:

@@ -7,6 +7,7 @@ It knows one model at a time. Which one is kept for each caller: chosen by ``opt
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import anyio.to_thread
@@ -15,6 +16,7 @@ from aiohttp import web
 
 from engines.contract import Capability
 from supervisor.errors import CallerError, ModelError
+from supervisor.gateway.a1111_fields import named_model, notes_of, wish_of
 from supervisor.gateway.exchange import Exchange, exchange_of
 from supervisor.gateway.pictures.answers import image_facts
 from supervisor.gateway.pictures.asking import Pictures
@@ -26,15 +28,6 @@ from supervisor.gateway.request_body import read_raw
 
 _MODEL = "sd_model_checkpoint"
 _MOST_CALLERS = 1000
-# Its names for what is called otherwise here.
-_FIELDS = {
-    "batch_size": "n",
-    "sampler_name": "sampler",
-    "sampler_index": "sampler",
-    "scheduler": "scheduler",
-    "denoising_strength": "strength",
-}
-_SAME = ("prompt", "negative_prompt", "width", "height", "steps", "cfg_scale", "seed", "loras")
 
 
 class A1111Api:
@@ -157,15 +150,9 @@ class A1111Api:
 
     async def _serve(self, request: web.Request, body: dict[str, Any], images: Sequence[str]) -> web.Response:
         exchange = exchange_of(request)
-        wish: dict[str, Any] = {name: body[name] for name in _SAME if body.get(name) is not None}
-        for theirs, ours in _FIELDS.items():
-            if body.get(theirs) not in (None, ""):
-                wish.setdefault(ours, body[theirs])
-        if not images:
-            wish.pop("strength", None)  # sent with every request by some, for what would come later
-        override = body.get("override_settings")
-        named = override.get(_MODEL) if isinstance(override, dict) else None
-        name = _bare(named) if isinstance(named, str) and named else self._model_of(exchange)
+        wish = wish_of(body, with_source=bool(images))
+        named = named_model(body)
+        name = self._model_of(exchange) if named is None else _bare(named)
         if name is None:
             raise ModelError("model_not_found", "No model that draws pictures is installed.")
         entry = await self._pictures.find(exchange, name, wish)
@@ -175,6 +162,7 @@ class A1111Api:
             sources.append((where, await anyio.to_thread.run_sync(decode_text, text, where)))
         masked = await _mask(body) if images else None
         job = await self._pictures.begin(exchange, entry, wish, sources, masked)
+        job.asked = replace(job.asked, notes=(*job.asked.notes, *notes_of(body, masked=masked is not None)))
         drawn = await self._pictures.jobs.wait(job)
         facts = image_facts(job, drawn)
         exchange.content_sent()

@@ -36,7 +36,12 @@ def test_the_toys_are_told_apart(toy_models: ToyModels, ovis: ModelMetadata) -> 
 
 
 @pytest.mark.parametrize(
-    "spelling", ["lora_unet_double_blocks_0_img_attn_proj.lora_{}", "transformer.double_blocks.0.img_attn.proj.lora_{}"]
+    "spelling",
+    [
+        "lora_unet_double_blocks_0_img_attn_proj.lora_{}",
+        "transformer.double_blocks.0.img_attn.proj.lora_{}",
+        "transformer.transformer_blocks.0.attn.to_out.0.lora_{}",
+    ],
 )
 def test_spellings_lead_to_the_same_tensor(tmp_path: Path, ovis: ModelMetadata, spelling: str) -> None:
     """Underlines, dots and prefixes differ between the tools that make LoRAs."""
