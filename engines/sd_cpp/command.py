@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from engines.contract import BuildFacts, Choice, Command, Endpoint, PlanDraft
-from engines.formats.diffusion import MODEL
+from engines.formats.diffusion import MODEL, picture_kind
+from engines.pictures import PictureWish
 from engines.sd_cpp.extra_args import check_extra_args, own_flags
+from engines.sd_cpp.memory import stages
 from engines.sd_cpp.placement import Placed, part_bytes, place
 from engines.sd_cpp.settings import SdCppSettings
 
@@ -50,7 +53,7 @@ def build_command(draft: PlanDraft, facts: BuildFacts) -> Command:
     taken = own_flags(extra)
     argv: list[str] = []
     placed = place(draft.metadata, settings)
-    choices: list[Choice] = [_weights(draft, placed)]
+    choices: list[Choice] = [_weights(draft, placed), _tiles(draft, settings)]
     for flag, value, reason in _arguments(draft, settings, placed):
         if flag in taken:
             choices.append(Choice(flag, value, "left to extra_args"))
@@ -88,6 +91,26 @@ def _weights(draft: PlanDraft, placed: Placed) -> Choice:
             f"{placed.device_bytes / _MIB:.1f} MiB on the device with a picture of the usual size{even_so}"
         )
     return Choice("weights", sizes, f"{words or 'of unknown parts'}: {why}")
+
+
+def _tiles(draft: PlanDraft, settings: SdCppSettings) -> Choice:
+    """What pictures of some sizes take on top of the weights, whole and in tiles, and which of the two is done when."""
+    usual = picture_kind(draft.metadata).size
+    sizes: dict[str, dict[str, int]] = {}
+    for edge in (usual // 2, usual, 2 * usual):
+        wish = PictureWish("", edge, edge, 1, 1.0, 0)
+        whole, tiles = (stages(draft.metadata, settings, replace(wish, tiled=tiled)).most for tiled in (False, True))
+        sizes[f"{edge}x{edge}"] = {"whole": whole, "tiles": tiles}
+    words = "; ".join(
+        f"{size}: {taken['whole'] / _MIB:.0f} MiB, in tiles {taken['tiles'] / _MIB:.0f} MiB"
+        for size, taken in sizes.items()
+    )
+    when = {
+        None: "in tiles where the whole is not free when its turn comes, or did not fit after all",
+        True: "always in tiles, by launch.vae_tiling",
+        False: "never in tiles, by launch.vae_tiling",
+    }[settings.vae_tiling]
+    return Choice("pictures", sizes, f"working memory of one on top of the weights: {words}; decoded {when}")
 
 
 def _arguments(draft: PlanDraft, settings: SdCppSettings, placed: Placed) -> Iterator[Argument]:

@@ -114,3 +114,17 @@ def test_it_is_ready_when_it_answers() -> None:
     assert (health.read_health(200, b""), health.read_health(500, b"")) == (Health.READY, Health.SICK)
     assert health.read_line("[INFO ] main.cpp:148  - listening on: 127.0.0.1:18090") is LogSignal.LISTENING
     assert health.read_line("[INFO ] model.cpp:993 - loading tensors completed") is None
+
+
+@pytest.mark.parametrize(("tiling", "said"), [(None, "not free"), (True, "always"), (False, "never")])
+def test_the_plan_says_what_pictures_take_and_when_they_are_drawn_in_tiles(tiling: bool | None, said: str) -> None:
+    """Of a large picture the network may take more than the autoencoder. Nothing of it is a flag of the engine."""
+    made = build_command(replace(DRAFT, settings=SdCppSettings(vae_tiling=tiling)), UNKNOWN)
+    (choice,) = (choice for choice in made.choices if choice.choice == "pictures")
+    assert said in choice.reason
+    assert isinstance(choice.value, dict)
+    small, usual, large = choice.value.values()
+    assert small["whole"] < usual["whole"] < large["whole"]
+    assert small["tiles"] < small["whole"]
+    assert all(taken["tiles"] <= taken["whole"] for taken in choice.value.values())
+    assert "tiling" not in " ".join(made.argv)
