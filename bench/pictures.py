@@ -145,7 +145,8 @@ def _swaps(folder: Path, server: Path, toys: ToyModels, chosen: argparse.Namespa
     engine, model = real_build(chosen.engine), real_model(chosen.model)
     document = _config(server, toys, host={"memory": "500MiB", "reserve": {"memory": "0B"}}, concessions=[])
     document["engines"]["llama.cpp"] = {"builds": [engine.as_config()]}
-    chat = {"engine": "llama.cpp", "file": str(model), "serves": ["chat"], "launch": {"slots": 1, "ctx_size": 2048}}
+    launch = {"slots": 1, "ctx_size": 2048, "cache_ram": "256MiB"}  # so that there is room for one only
+    chat = {"engine": "llama.cpp", "file": str(model), "serves": ["chat"], "launch": launch}
     document["models"]["chat"] = chat
     document["broker"] = {"eviction": {"min_idle": "1ms"}}
     times: dict[str, list[float]] = {"picture, a chat model goes for it": [], "chat, a picture model goes for it": []}

@@ -27,7 +27,7 @@ MEMORY = {"memory": "600MiB", "reserve": {"memory": "0MiB"}}
 def live(tmp_path_factory: pytest.TempPathFactory, demo_engine: DemoEngine, demo_model: Path) -> Iterator[Daemon]:
     """A daemon with two models, and memory for one."""
     folder = tmp_path_factory.mktemp("page")
-    launch = {"ctx_size": 2048, "threads": 1, "threads_batch": 1, "slots": 2}
+    launch = {"ctx_size": 2048, "threads": 1, "threads_batch": 1, "slots": 2, "cache_ram": "256MiB"}
     model = {"file": str(demo_model), "keep_alive": "never", "serves": ["chat"], "launch": launch}
     config = daemon_config(
         demo_engine.as_config(),

@@ -198,7 +198,10 @@ def test_a_chat_and_a_picture_take_turns_in_memory_for_one(
     """Each makes room for the other: no error, never two engines, and a book that holds what runs."""
     picture = {"engine": "stable-diffusion.cpp", "files": toy_models.ovis, "launch": {"threads": 1, "cfg_scale": 1}}
     chat = {"engine": "llama.cpp", "file": str(demo_model), "serves": ["chat"]}
-    models = {"paint": picture, "chat": {**chat, "launch": {"slots": 1, "threads": 1, "ctx_size": 2048}}}
+    models = {
+        "paint": picture,
+        "chat": {**chat, "launch": {"slots": 1, "threads": 1, "ctx_size": 2048, "cache_ram": "256MiB"}},
+    }
     engines = {
         "llama.cpp": {"builds": [demo_engine.as_config()]},
         "stable-diffusion.cpp": {"builds": [{"name": "real", "executable": str(sd_server)}]},

@@ -18,7 +18,7 @@ from tests.wire.asking import CHAT, LOG_ALL, ask, chat_body, status
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 
 _MIB = 2**20
-# An engine is promised some 330 MiB, most of it for prompts that it keeps, and maps 92 MiB which both share.
+# An engine is promised some 330 MiB, most of it for prompts that it may keep, and maps 92 MiB which both share.
 _ONE_ENGINE = 600 * _MIB
 # The same with the daemon in it, as in a container; what is left to promise is measured.
 _CONTAINER = 720 * _MIB
@@ -58,7 +58,7 @@ def test_they_take_turns_in_memory_for_one(
     Two models in room for one are what the usual supervisors run out of memory with.
     """
     group, host = room
-    launch = {"slots": 1, "threads": 1, "threads_batch": 1}
+    launch = {"slots": 1, "threads": 1, "threads_batch": 1, "cache_ram": "256MiB"}
     models = {
         name: {"file": str(demo_model), "serves": ["chat"], "launch": {**launch, "ctx_size": size}}
         for name, size in (("one", 2048), ("two", 1536))
